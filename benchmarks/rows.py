@@ -32,7 +32,7 @@ __all__: list[str] = []
 
 MAX_BYTES = 64 << 20  # of the records of a round
 
-Read = Callable[[int], Mapping[str, Any]]
+Read = Callable[[int], Mapping[Any, Any]]
 
 INT, FLOAT, BYTES = (fr.FixedLen((), kind) for kind in ("int64", "float32", "bytes"))
 

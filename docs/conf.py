@@ -39,7 +39,9 @@ default_role = "py:obj"
 add_module_names = False
 autodoc_default_options = {"members": True, "inherited-members": "tuple,dict"}
 autodoc_member_order = "bysource"
-autodoc_mock_imports = ["grain", "jax", "keras", "polars", "ray", "tensorflow", "torch"]
+autodoc_mock_imports = [
+    *("grain", "jax", "keras", "polars", "pyarrow", "ray", "tensorflow", "torch")
+]
 autodoc_typehints = "none"  # docstrings name types, shapes and units
 napoleon_google_docstring = False
 napoleon_use_param = False  # types as the docstring has them

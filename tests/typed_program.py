@@ -78,6 +78,8 @@ def adapters(ds: fr.Dataset) -> None:
         assert_type(placed, dict[str, jax.Array | Any])
     assert_type(fr.torch.IterableDataset(ds, 256), fr.torch.IterableDataset)
     assert_type(fr.grain.DataSource(ds), fr.grain.DataSource)
+    assert_type(fr.ray.write_tfrecords(fr.ray.read_tfrecords(ds), "{shard}"), list[str])
+    fr.ray.read_tfrecords(ds, columns=3)  # type: ignore[arg-type]
     assert_type(fr.arrow.RecordBatchReader(ds), fr.arrow.RecordBatchReader)
     fr.torch.loader(ds, batch_size=256, shufle=True)  # type: ignore[call-arg]
     fr.torch.loader(ds, batch_size="256")  # type: ignore[arg-type]

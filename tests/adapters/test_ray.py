@@ -32,6 +32,7 @@ pa = pytest.importorskip("pyarrow")
 import fastrec as fr
 from columns import Untyped, open_dataset
 from numbered import FILE_SIZES, SPEC, N, Write, record, write_files
+from object_server import random_faults, served
 from oracle import example, tfrecord_file
 
 pytestmark = [
@@ -234,6 +235,40 @@ def test_columns_that_a_query_does_not_need_are_not_decoded(write: Write) -> Non
     assert ds.select_columns([]).count() == 21
 
 
+def test_images_are_decoded_if_a_query_needs_them(write: Write) -> None:
+    pytest.importorskip("cv2")
+    path = write(b"")
+    images = np.random.default_rng(0).integers(0, 255, (6, 4, 5, 3), np.uint8)
+    features = {"image": fr.Image((4, 5)), "n": fr.FixedLen((), "int64")}
+    with fr.Writer(path, overwrite=True, features=features) as writer:
+        writer.write_batch({"image": images, "n": np.arange(6)})
+        writer.write({"image": b"not an image", "n": 6})
+    ds = read(path, features=features)
+    assert ds.count() == 7
+    assert numbers(ds.select_columns(["n"])) == list(range(7))
+    with pytest.raises(fr.SchemaError, match="record 6"):
+        ds.take_all()
+    good = read(fr.open(path, features=features).select(range(6)))
+    batch = good.sort("n").take_batch(6)
+    assert np.array_equal(batch["image"], images)
+
+
+@pytest.mark.parametrize("name", ["mnist-1000.tfrecord", "sequence-eval.gz", "taxi"])
+def test_real_files_arrive_unchanged(testdata: Path, name: str) -> None:
+    files = sorted(testdata.glob(f"{name}*"))
+    table = pa.table(fr.open(files))
+    blocks = ray.get(read(files, override_num_blocks=2).to_arrow_refs())
+    found = {
+        name: [x for b in blocks for x in b[name].to_pylist()]
+        for name in blocks[0].schema.names
+    }
+    assert list(found) == table.schema.names
+    for column, values in found.items():
+        expected = table[column].to_pylist()
+        plain = [x.tolist() if isinstance(x, np.ndarray) else x for x in values]
+        assert sorted(map(repr, plain)) == sorted(map(repr, expected)), column
+
+
 def test_transforms_run_in_the_read_tasks(paths: list[Path]) -> None:
     pid = os.getpid()
 
@@ -372,6 +407,41 @@ def test_files_are_shuffled_as_by_readers_of_ray(paths: list[Path]) -> None:
     assert order(same) == order(same, 1) != list(range(N))
     assert order(each) == order(each) != order(each, 1)
     assert sorted(order("files")) == list(range(N))
+
+
+# --- Remote files ---------------------------------------------------------------------
+
+
+def test_ranges_of_remote_files_are_read_through_faults(
+    paths: list[Path], cache_of_workers: Path
+) -> None:
+    pytest.importorskip("obstore")
+    objects = {f"data/{i}.tfrecord": path.read_bytes() for i, path in enumerate(paths)}
+    with served(objects) as server:
+        urls = [f"{server.url}/{key}" for key in objects]
+        ds = read(urls, features=SPEC, override_num_blocks=3)
+        assert ds.count() == N
+        server.inject = random_faults(0, 0.3, ("500", "reset", "cut"))
+        assert numbers(ds) == list(range(N))
+        assert server.injected
+        assert not list(cache_of_workers.rglob("*.frecidx")), "a worker made an index"
+        server.inject = lambda _request: "changed"
+        with pytest.raises(fr.CorruptionError) as caught:
+            ds.take_all()
+        assert caught.value.code == "file_changed"
+
+
+def test_credentials_are_not_sent_to_workers(paths: list[Path]) -> None:
+    pytest.importorskip("obstore")
+    with served({"a.tfrecord": paths[0].read_bytes()}) as server:
+        url = server.url.replace("://", "://user:secret@") + "/a.tfrecord?token=secret"
+        ds = read(url, features=SPEC)
+        tasks = ds._logical_plan.dag.datasource.get_read_tasks(2)
+        assert b"secret" not in pickle.dumps([task.read_fn for task in tasks])
+        with pytest.raises(PermissionError) as caught:
+            ds.take_all()
+        assert "credentials" in str(caught.value)
+        assert "secret" not in str(caught.value)
 
 
 # --- Killed workers -------------------------------------------------------------------
@@ -532,6 +602,9 @@ def test_wrong_arguments_of_a_write_are_refused(tmp_path: Path) -> None:
         write(ds, tmp_path / "a.tfrecord")
     with pytest.raises(TypeError, match=r"must be a ray.data.Dataset, got Dataset"):
         write(fr.open(__file__), tmp_path / "{shard}.tfrecord")
+    with pytest.raises(ValueError, match="a directory that all nodes share") as url:
+        write(ds, "s3://key:secret@bucket/{shard}.tfrecord")
+    assert "secret" not in str(url.value)
     with pytest.raises(ValueError, match="compression must be"):
         write(ds, tmp_path / "{shard}.tfrecord", compression="BZIP2")
     with pytest.raises(FileNotFoundError) as caught:

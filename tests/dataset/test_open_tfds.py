@@ -358,14 +358,14 @@ def test_images(tmp_path: Path) -> None:
     color, other = png(6, 3, 3)
     features = MNIST | {
         "photo": image(None, None, 3),
-        "depth": image(4, 5, 1, dtype="uint16"),
+        "gif": image(None, 4, 5, 3),
     }
-    row = {"image": gray, "label": 0, "photo": color, "depth": b"file"}
+    row = {"image": gray, "label": 0, "photo": color, "gif": b"file"}
     directory = write_directory(tmp_path, features, {"train": [[row] * 3]})
     batch = open_tfds(directory)[:]
     assert np.array_equal(batch["image"], np.stack([pixels[..., None]] * 3))
     assert batch["photo"][0] == color
-    assert batch["depth"][0] == b"file"
+    assert batch["gif"][0] == b"file"
     ds = open_tfds(directory, images={"photo": fr.Image((6, 3))})
     assert np.array_equal(ds[1]["photo"], other)
     ds = open_tfds(

@@ -741,3 +741,63 @@ def test_webp_pixels_are_those_of_tensorflow(data: bytes) -> None:
     tf: Untyped = pytest.importorskip("tensorflow")
     expected = tf.io.decode_webp(data, channels=3).numpy()[0]
     assert np.array_equal(decoded(data, (HEIGHT, WIDTH)), expected)
+
+
+# Other dtypes.
+
+
+WIDE = {
+    "uint16": ((3, 4), 1, "uint16"),
+    "uint16 color": ((3, 4), 3, "uint16"),
+    "uint16 alpha": ((3, 4), 4, "uint16"),
+    "float32": ((3, 4), 1, "float32"),
+}
+
+
+def wide(shape: tuple[int, int], channels: int, dtype: str) -> Untyped:
+    rng = np.random.default_rng(0)
+    if dtype == "float32":
+        values = rng.standard_normal((5, *shape, 1)).astype(dtype)
+        values[0, 0, 0] = np.nan
+        return values
+    return rng.integers(0, 2**16, (5, *shape, channels), np.uint16)
+
+
+@pytest.mark.parametrize(("shape", "channels", "dtype"), WIDE.values(), ids=WIDE)
+def test_other_dtypes_are_read_as_written(
+    tmp_path: Path, shape: tuple[int, int], channels: int, dtype: Untyped
+) -> None:
+    values = wide(shape, channels, dtype)
+    features = {"image": fr.Image(shape, channels=channels, dtype=dtype)}
+    path = tmp_path / "images.tfrecord"
+    fr.write(path, {"image": values}, features=features)
+    (batch,) = open_dataset(path, features=features).loader(5)
+    assert batch["image"].dtype == dtype
+    assert np.array_equal(batch["image"], values, equal_nan=dtype == "float32")
+    (data,) = fr.open(path, features={"image": "bytes"})[:1]["image"]
+    if channels == 1 and dtype == "uint16":
+        pixels = np.asarray(PIL.open(BytesIO(data)))
+        assert np.array_equal(pixels, values[0, ..., 0])
+    with pytest.raises(fr.SchemaError, match="feature 'image' must be an intact image"):
+        fr.parse_example([fr.encode_example({"image": data[:-20]})], features)
+
+
+def test_images_of_another_kind_than_the_dtype() -> None:
+    record = fr.encode_example({"image": PNG})
+    for dtype, channels, message in (
+        ("uint16", 3, "must be an image of 3 channels of 16 bits, got 3 of 8"),
+        ("uint16", 1, "must be an image of 1 channels of 16 bits, got 3 of 8"),
+        ("float32", 1, "must be an image of 4 channels of 8 bits, got 3 of 8"),
+    ):
+        kind: Untyped = dtype
+        spec = fr.Image((HEIGHT, WIDTH), channels=channels, dtype=kind)
+        with pytest.raises(fr.SchemaError, match=message):
+            fr.parse_example([record], {"image": spec})
+    untyped: Untyped = fr.Image
+    for options, message in (
+        ({"dtype": "int8"}, "dtype must be 'uint8', 'uint16' or 'float32', got 'int8'"),
+        ({"dtype": "uint16", "fit": "resize"}, 'fit must be "exact" for dtype'),
+        ({"dtype": "float32"}, "channels must be 1 for dtype 'float32', got 3"),
+    ):
+        with pytest.raises(fr.SchemaError, match=message):
+            untyped((2, 2), **options)

@@ -11,14 +11,13 @@ Method
 
 from __future__ import annotations
 
-import _thread
 import gc
 import itertools
 import os
 import signal
-import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ import pytest
 import fastrec as fr
 from children import SECONDS_TO_HANG, run_program
 from columns import Untyped, open_dataset
+from fastrec.storage.range_readers import RangeReaders
 from object_server import ObjectServer, Request, random_faults, served
 from oracle import example, tfrecord_file
 
@@ -53,7 +53,7 @@ def records(first: int, n: int) -> list[bytes]:
                 b"n": ("int64", [i]),
                 b"text": (
                     "bytes",
-                    [rng.bytes(rng.integers(0, 40_000 if i % 9 else 9))],
+                    [rng.bytes(int(rng.integers(0, 40_000 if i % 9 else 9)))],
                 ),
             }
         )
@@ -413,21 +413,19 @@ def test_the_process_ends(server: ObjectServer, state: str) -> None:
 
 
 def test_threads_end_with_the_dataset(server: ObjectServer) -> None:
-    def n_threads() -> int:
-        # `threading` does not know those of fastrec; it knows those of the server.
-        return _thread._count() - threading.active_count()
-
-    gc.collect()
-    before = n_threads()
     ds = open_remote(server)
     assert ds[0]["n"] == 0
-    assert n_threads() > before
-    del ds
-    gc.collect()
+    readers = [obj for obj in gc.get_objects() if isinstance(obj, RangeReaders)]
+    kept = [
+        weakref.ref(reader) for reader in readers
+    ]  # each thread refers to its readers
+    assert kept
+    del ds, readers
     until = time.monotonic() + SECONDS_TO_HANG
-    while n_threads() > before and time.monotonic() < until:
+    while any(ref() for ref in kept) and time.monotonic() < until:
+        gc.collect()
         time.sleep(0.01)
-    assert n_threads() <= before
+    assert not any(ref() for ref in kept)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -47,9 +47,6 @@ class Bucket:
     def put(self, name: str, data: bytes) -> None:
         self.s3.put(f"{self.prefix}/{name}", data)
 
-    def delete(self, name: str) -> None:
-        self.s3._backend().delete_object("bucket", f"{self.prefix}/{name}")
-
     def url(self, name: str) -> str:
         return self.s3.url(f"{self.prefix}/{name}")
 
@@ -88,7 +85,7 @@ def numbers(ds: Untyped) -> list[int]:
 
 @pytest.mark.parametrize("path", [NAME, f"{NAME}/", "things", "things/"])
 def test_a_directory_in_a_store(s3: Bucket, tmp_path: Path, path: str) -> None:
-    ds = opened(s3, path, cache_dir=tmp_path / "cache")
+    ds = opened(s3, path, index_dir=tmp_path / "indexes")
     assert len(ds) == 9
     assert numbers(ds) == [*range(9)]
     assert ds.schema.class_names == {"label": ("even", "odd")}
@@ -98,7 +95,7 @@ def test_a_directory_in_a_store(s3: Bucket, tmp_path: Path, path: str) -> None:
 
 
 def test_a_directory_of_a_web_server(http: ObjectServer, tmp_path: Path) -> None:
-    ds = opened(http, cache_dir=tmp_path / "cache")
+    ds = opened(http, index_dir=tmp_path / "indexes")
     assert numbers(ds) == [*range(9)]
     assert ds.schema.class_names == {"label": ("even", "odd")}
     with pytest.raises(
@@ -111,14 +108,16 @@ def test_a_directory_of_a_web_server(http: ObjectServer, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("split", ["train[3:7]", "train[50%:]"])
-def test_slices(s3: Bucket, tmp_path: Path, split: str) -> None:
-    ds = opened(s3, split=split, cache_dir=tmp_path / "cache", index_dir=tmp_path / "i")
+@pytest.mark.parametrize("caches", [False, True])
+def test_slices(s3: Bucket, tmp_path: Path, split: str, *, caches: bool) -> None:
+    cache_dir = tmp_path / "cache" if caches else None
+    ds = opened(s3, split=split, cache_dir=cache_dir, index_dir=tmp_path / "i")
     expected = [3, 4, 5, 6] if split == "train[3:7]" else [4, 5, 6, 7, 8]
     assert numbers(ds) == expected
     assert ds[-1]["number"] == expected[-1]
 
 
-def test_what_is_missing(s3: Bucket) -> None:
+def test_what_is_missing(s3: Bucket, files: dict[str, bytes]) -> None:
     with pytest.raises(
         FileNotFoundError, match=r"No dataset_info.json .*s3://bucket/test"
     ):
@@ -126,8 +125,24 @@ def test_what_is_missing(s3: Bucket) -> None:
     s3.put("things/1.1.0/dataset_info.json", b"{}")
     with pytest.raises(ValueError, match=r"with '1.0.0', '1.1.0'; pass one of them"):
         opened(s3, "things")
-    s3.delete(f"{NAME}/things-train.tfrecord-00002-of-00003")
+    del files[f"{NAME}/things-train.tfrecord-00002-of-00003"]
+    less = Bucket(s3.s3, f"{s3.prefix}-less", files)
     with pytest.raises(
         FileNotFoundError, match="Missing 1 of 3 shards of split 'train'"
     ):
-        opened(s3)
+        opened(less)
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_another_number_of_records(
+    s3: Bucket, tmp_path: Path, *, is_indexed: bool
+) -> None:
+    first = f"{NAME}/things-train.tfrecord-00000-of-00003"
+    data = s3.s3.get(f"{s3.prefix}/{first}")
+    s3.put(first, data[: len(data) // 5 * 3])
+    ds = opened(s3, index_dir=tmp_path / "indexes")
+    assert len(ds) == 9
+    with pytest.raises(
+        fr.CorruptionError, match=r"must have 5 records, .* got 3; .* s3:"
+    ):
+        ds[0] if is_indexed else numbers(ds)

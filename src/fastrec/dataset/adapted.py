@@ -15,7 +15,7 @@ from fastrec.on_error import ErrorPolicy
 from fastrec.options import check_instance
 from fastrec.transforms.transform import Transform
 
-__all__ = ["LoaderKeywords", "loader_of", "reading_columns"]
+__all__ = ["LoaderKeywords", "has_functions", "loader_of", "reading_columns"]
 
 
 class LoaderKeywords(TypedDict, total=False):
@@ -77,10 +77,15 @@ def loader_of(
     return source.loader(batch_size, **options)
 
 
+def has_functions(dataset: Dataset) -> bool:
+    """Whether transforms change batches; decoding images does not count."""
+    return bool(dataset._transforms or dataset._view.source.transforms)
+
+
 def reading_columns(dataset: Dataset, names: Collection[str]) -> Dataset:
     """Return a dataset that reads only the features of the columns `names`."""
     # Each query must skip the same rows.
-    if dataset._has_transforms or dataset.on_error != "raise":
+    if has_functions(dataset) or dataset.on_error != "raise":
         return dataset
     schema: Any = dataset.schema  # its names may be bytes
     features = [

@@ -32,6 +32,7 @@ from fastrec.loader.planner import Planner
 from fastrec.loader.ranks import find_rank
 from fastrec.on_error import ErrorPolicy, Report
 from fastrec.options import (
+    BATCH_BYTES,
     non_negative_int,
     positive_int,
     rows_per_batch,
@@ -440,14 +441,18 @@ class Dataset(DatasetViews):
 
     def _rows_at_once(self) -> int:
         """Return the number of rows in a batch of about 16 MiB, by the first rows' size."""
+        return rows_per_batch(self._row_bytes())
+
+    def _row_bytes(self) -> float:
+        """Return the average size of the first rows in memory, without transforms."""
         plain = self._without_transforms()
         loader = plain.loader(_SAMPLED_ROWS, rank=0, world_size=1, num_threads=0)
         try:
             batch = next(iter(loader), {})
         except Error:  # reading the table raises it again
-            return _SAMPLED_ROWS
+            return BATCH_BYTES / _SAMPLED_ROWS
         stats, n_decoded = loader.stats, sum(column.nbytes for column in batch.values())
-        return rows_per_batch(max(stats.n_bytes, n_decoded) / max(stats.n_records, 1))
+        return max(stats.n_bytes, n_decoded) / max(stats.n_records, 1)
 
     def _any_width_columns(self) -> set[str | bytes]:
         readings, _ = self._view.source.readings()

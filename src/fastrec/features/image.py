@@ -28,7 +28,7 @@ _MAX_TRIES = 10
 class Image(Spec):
     """A JPEG, PNG or WebP image stored as a byte string.
 
-    Read as an ndarray of uint8 and shape ``(batch, height, width, channels)``. The
+    Read as an ndarray of `dtype` and shape ``(batch, height, width, channels)``. The
     `transform_threads` of a loader decode the images, before transforms are called. This
     needs OpenCV: ``pip install "fastrec-io[image]"``.
 
@@ -59,6 +59,10 @@ class Image(Spec):
     default : int, optional
         The value of all pixels, 0 to 255, for records that lack the feature or have an
         empty byte string.
+    dtype : {"uint8", "uint16", "float32"}, default "uint8"
+        ``"uint16"`` reads PNG files of 16 bits with this number of channels.
+        ``"float32"`` reads what TFDS writes for images of float32: PNG files whose four
+        channels are the bytes of one number. Both require ``fit="exact"``.
 
     Raises
     ------
@@ -89,6 +93,7 @@ class Image(Spec):
     fit: Fit
     channels: int
     default: int | None
+    dtype: str
     _n_positional = 1
 
     def __init__(
@@ -99,6 +104,7 @@ class Image(Spec):
         channels: int = 3,
         key: str | bytes | None = None,
         default: int | None = None,
+        dtype: Literal["uint8", "uint16", "float32"] = "uint8",
     ) -> None:
         checked = checked_item(shape)
         if len(checked) != 2:
@@ -113,7 +119,15 @@ class Image(Spec):
             raise SchemaError(f"channels must be 1, 3 or 4, got {channels!r}")
         if default is not None and default not in range(256):
             raise SchemaError(f"default must be None or 0 to 255, got {default!r}")
-        self._set(shape=checked, fit=fit, channels=int(channels))
+        if dtype not in ("uint8", "uint16", "float32"):
+            raise SchemaError(
+                f"dtype must be 'uint8', 'uint16' or 'float32', got {dtype!r}"
+            )
+        if dtype != "uint8" and fit != "exact":
+            raise SchemaError(f'fit must be "exact" for dtype {dtype!r}, got {fit!r}')
+        if dtype == "float32" and channels != 1:
+            raise SchemaError(f"channels must be 1 for dtype 'float32', got {channels}")
+        self._set(shape=checked, fit=fit, channels=int(channels), dtype=dtype)
         self._set(default=None if default is None else int(default))
         self._set(key=checked_key(key))
 
@@ -126,7 +140,7 @@ class Image(Spec):
         return [column]
 
     def _row_type(self) -> str:
-        return f"uint8{[*self.row_shape]}"
+        return f"{self.dtype}{[*self.row_shape]}"
 
     @property
     def row_shape(self) -> tuple[int, int, int]:

@@ -119,10 +119,10 @@ class BatchDecoder:
                 is_helping=readers is None,
             )
         self._progress = progress
-        # Gaps, or indexes of remote files.
-        self._is_remote = files.is_remote
+        # While it walks files, the pipeline finds gaps, and indexes of remote files.
+        self._finds_indexes = plan is None and files.readers is not None
         self._may_have_found = plan is None and (
-            files.on_error != "raise" or self._is_remote
+            files.on_error != "raise" or self._finds_indexes
         )
         if plan is not None and files.on_error != "raise":
             progress.add_gaps(files.report())
@@ -169,7 +169,7 @@ class BatchDecoder:
 
     def _keep_found(self) -> None:
         """Report the gaps and keep the indexes that the pipeline has found."""
-        if self._is_remote:
+        if self._finds_indexes:
             self._options.view.files.keep_walked(self.pipeline)
         if gaps := self.pipeline.take_gaps():
             log_gaps(gaps)

@@ -17,15 +17,22 @@ from ray.data.extensions import ArrowTensorArray, create_arrow_fixed_shape_tenso
 from fastrec.arrow.reader import RecordBatchReader
 from fastrec.arrow.record_batch import RecordBatch
 from fastrec.dataset.dataset import Dataset
+from fastrec.errors import Error
 
 __all__ = ["block_schema", "blocks_of"]
 
 
 def block_schema(
     dataset: Dataset, text: Collection[str], optional: Collection[str]
-) -> pa.Schema:
-    """Return the schema of the blocks of a dataset."""
-    schema = pa.schema(RecordBatchReader(dataset, text=text, optional=optional))
+) -> pa.Schema | None:
+    """Return the schema of blocks; None if the first image cannot be decoded."""
+    reader = RecordBatchReader(dataset, batch_size=1, text=text, optional=optional)
+    try:
+        schema = pa.schema(reader)
+    except Error as error:
+        if error.record is None:
+            raise
+        return None  # a read task raises it
     return pa.schema([field.with_type(_block_type(field.type)) for field in schema])
 
 

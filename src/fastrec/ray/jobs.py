@@ -19,7 +19,7 @@ import ray
 
 from fastrec.dataset.build_index import build_index
 from fastrec.errors import Error
-from fastrec.ray.staging import staging
+from fastrec.ray.staging import check_shared, staging
 from fastrec.rewrite.copy import Written, check_existing
 from fastrec.rewrite.shuffle import shuffle
 from fastrec.storage.parallel import Progress
@@ -158,6 +158,7 @@ def shuffle_files(
 
     `memory` limits each task. Raises the errors of `fastrec.rewrite.shuffle`.
     """
+    check_shared(out)
     names = ShardNames(out)
     check_existing(names.existing(), files, overwrite=options.overwrite)
     with staging(names, overwrite=options.overwrite, sync=options.sync) as stage:

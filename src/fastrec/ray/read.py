@@ -22,10 +22,9 @@ import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, FileShuffleConfig, ReadTask
 
-from fastrec.dataset.adapted import reading_columns
+from fastrec.dataset.adapted import has_functions, reading_columns
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open as open_dataset
-from fastrec.errors import Error
 from fastrec.features.infer import name_of
 from fastrec.features.schema import Features
 from fastrec.hints import nearest
@@ -37,8 +36,6 @@ from fastrec.storage.paths import Paths, version_of
 from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["read_tfrecords"]
-
-_SAMPLE_ROWS = 64  # to estimate the size of all rows in memory
 
 Shuffle: TypeAlias = "Literal['files'] | FileShuffleConfig | None"
 
@@ -127,12 +124,12 @@ def read_tfrecords(
         msg = f'shuffle must be None, "files" or a FileShuffleConfig, got {shuffle!r}'
         raise ValueError(msg)
     view = dataset._view
-    source = view.source.of(view.files.with_absolute_paths())
-    source = source.with_schema(lambda schema: schema)  # infer it here, once
-    located = Dataset(view.of(source), dataset._transforms)
+    located = view.source.of(view.files.with_absolute_paths())
+    known = located.with_schema(lambda schema: schema)  # inferred here, once
+    dataset = Dataset(view.of(known), dataset._transforms)
     num_cpus = ray_options.get("num_cpus") or 1  # Ray's default for tasks
     datasource = TFRecordsDatasource(
-        located,
+        dataset,
         _Text(frozenset(text), frozenset(optional)),
         shuffle,
         num_threads=max(1, int(num_cpus)),
@@ -179,19 +176,17 @@ class TFRecordsDatasource(Datasource):
             files.indexes()
         self._versions = [version_of(path) for path in files.files]
         # Whether each record is a row.
-        self._is_counted = (
-            dataset.on_error in ("raise", "mask") and not dataset._has_transforms
-        )
+        self._is_counted = dataset.on_error in ("raise", "mask")
+        self._is_counted &= not has_functions(dataset)
         self._read(dataset, columns)
 
     def _read(self, dataset: Dataset, columns: _Text) -> None:
         """Set what is read."""
         self._dataset, self._columns = dataset, columns
         self._schema = None
-        if not (dataset._transforms or dataset._view.source.transforms):
+        if not has_functions(dataset):
             self._schema = block_schema(dataset, *columns)
-        # Transforms are for the workers.
-        self._row_bytes = _row_bytes(dataset._without_transforms())
+        self._row_bytes = max(1.0, dataset._row_bytes())
 
     # Projection.
 
@@ -261,16 +256,6 @@ class TFRecordsDatasource(Datasource):
             input_files=records.paths,
         )
         return ReadTask(task, metadata, self._schema, row_limit)
-
-
-def _row_bytes(dataset: Dataset) -> float:
-    """Return the average size of the first rows in memory."""
-    try:
-        for block in blocks_of(dataset, _SAMPLE_ROWS):
-            return float(block.nbytes / len(block))
-    except Error:  # a read task raises it
-        return BATCH_BYTES / _SAMPLE_ROWS
-    return 1.0  # there are no rows
 
 
 @dataclass(frozen=True)

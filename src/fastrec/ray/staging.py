@@ -19,10 +19,22 @@ from collections.abc import Iterator, Sequence
 
 from fastrec.storage.index import rename_index
 from fastrec.storage.locks import FileLock
+from fastrec.storage.paths import is_remote
+from fastrec.storage.urls import redacted
 from fastrec.writer.output import OutputFile, resolved
 from fastrec.writer.shard_names import ShardNames, new_token
 
-__all__ = ["Staging", "staging"]
+__all__ = ["Staging", "check_shared", "staging"]
+
+
+def check_shared(path: str) -> None:
+    """Raise a ValueError for a URL: object stores cannot rename files."""
+    if is_remote(path):
+        msg = (
+            "tasks on a Ray cluster write to a directory that all nodes share, got "
+            f"{redacted(path)!r}; write to such a directory, and copy the files"
+        )
+        raise ValueError(msg)
 
 
 class Staging:

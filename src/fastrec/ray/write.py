@@ -27,7 +27,7 @@ from fastrec.features.schema import Features, as_schema
 from fastrec.hints import checked_names
 from fastrec.options import positive_int
 from fastrec.ray.columns import columns_of_batch, features_of_schema
-from fastrec.ray.staging import staging
+from fastrec.ray.staging import check_shared, staging
 from fastrec.writer.shard_names import ShardNames, new_token
 from fastrec.writer.writer import Writer
 
@@ -107,6 +107,7 @@ def write_tfrecords(
     if not isinstance(given, ray.data.Dataset):
         msg = f"dataset must be a ray.data.Dataset, got {type(given).__name__}"
         raise TypeError(msg)
+    check_shared(os.fsdecode(path))
     names = ShardNames(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100
     if not names.is_pattern:
         msg = (

@@ -59,6 +59,11 @@ class Source:
         self.files = files
         self._given = list(readings)
         self._inferred = inferred  # `given`, with inferred features
+        counts = [reading.record_counts for reading in self._given]
+        # The number of records according to metadata, or None.
+        self.n_listed_records = (
+            None if None in counts else sum(map(sum, filter(None, counts)))
+        )
         self._distinct: tuple[list[Reading], list[int]] | None = None
         self._renew_after_fork()
         renew_after_fork(self)
@@ -186,11 +191,6 @@ class Source:
             ]
             for other in others:
                 check_columns(first, other)
-
-    def n_listed_records(self) -> int | None:
-        """Return the number of records according to metadata, or None."""
-        counts = [reading.record_counts for reading in self._given]
-        return None if None in counts else sum(map(sum, filter(None, counts)))
 
     def check_counts(self, *, allows_gaps: bool = True) -> None:
         """Raise a CorruptionError if a file has another number of records than listed.

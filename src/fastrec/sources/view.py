@@ -96,11 +96,11 @@ class View:
     def n_listed_records(self) -> int | None:
         """Return the number of records according to metadata, if it must be exact."""
         is_exact = self.is_walkable and self.files.on_error == "raise"
-        return self.source.n_listed_records() if is_exact else None
+        return self.source.n_listed_records if is_exact else None
 
     def check_walked(self, n_records: int, batch_size: int, *, drop_last: bool) -> None:
         """Raise a CorruptionError if an epoch did not have all listed records."""
-        n_listed = self.source.n_listed_records()
+        n_listed = self.source.n_listed_records
         if n_listed is None:
             return
         if drop_last:

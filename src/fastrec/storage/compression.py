@@ -89,22 +89,23 @@ def contents_of(
         return [_CONTENTS[compression]] * len(files)
     if len(files) == 1:
         return [content_of(files[0])]
-    pool = TaskPool(_DETECTION_THREADS)
+    faults = Faults()
+    pool = TaskPool(_DETECTION_THREADS, cancel=faults.cancel)
     try:
-        tasks = [pool.submit(partial(content_of, path)) for path in files]
+        tasks = [pool.submit(partial(content_of, path, faults)) for path in files]
         return [task.result() for task in tasks]
     finally:
         pool.stop()
 
 
-def content_of(path: str) -> Content:
+def content_of(path: str, faults: Faults | None = None) -> Content:
     """Detect the compression of a file, or raise an OSError.
 
     The damaged first header of a plain file may look like a compressed file. So a file
     counts as compressed only if its beginning decompresses, or if it does not contain a
     valid TFRecord frame.
     """
-    with local_head(path) as local:
+    with local_head(path, faults) as local:
         name = os.fsencode(local)
         looks_like = _core.recognize(name)
         if looks_like not in _WBITS:

@@ -184,10 +184,11 @@ def _encoded(column: StoredColumn) -> Spec:
 def _image(column: StoredColumn, image: Image | None) -> Spec:
     """Return the spec of images: of their files, if their sizes are not known."""
     *sizes, n_channels = column.shape
-    is_fixed = len(sizes) == 2 and None not in sizes and column.dtype == "uint8"
+    is_fixed = len(sizes) == 2 and None not in sizes
     is_readable = is_fixed and n_channels in (1, 3, 4) and len(column.lengths) < 2
     if image is None and is_readable:
-        image = Image(_known(tuple(sizes)), channels=int(n_channels or 0))
+        dtype: Any = column.dtype
+        image = Image(_known(tuple(sizes)), channels=int(n_channels or 0), dtype=dtype)
     return _listed(column, image)
 
 

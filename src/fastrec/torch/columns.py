@@ -12,7 +12,7 @@ import torch
 
 from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray
 
-__all__ = ["Jagged", "RaggedAs", "TensorBatch", "check_ragged", "tensors"]
+__all__ = ["Jagged", "RaggedAs", "TensorBatch", "check_ragged", "converted", "tensors"]
 
 RaggedAs: TypeAlias = Literal["offsets", "nested"]
 
@@ -123,10 +123,11 @@ def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> TensorBat
         rows; names the column.
     """
     check_ragged(ragged)
-    return {name: _converted(name, column, ragged) for name, column in batch.items()}
+    return {name: converted(name, column, ragged) for name, column in batch.items()}
 
 
-def _converted(name: str, column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401
+def converted(name: str, column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401
+    """Return one column as `tensors` does; `ragged` must be valid."""
     try:
         return _of(column, ragged)
     except TypeError as error:
@@ -163,12 +164,16 @@ def _jagged(column: RaggedArray) -> Jagged:
     )
 
 
-def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+def _has_strides(array: npt.NDArray[Any]) -> bool:
+    """Return whether torch supports the strides of an array."""
     size = max(1, array.dtype.itemsize)
-    has_strides = all(n >= 0 and n % size == 0 for n in array.strides)
-    if not (array.flags.writeable and has_strides):
+    return all(n >= 0 and n % size == 0 for n in array.strides)
+
+
+def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+    flags, dtype = array.flags, array.dtype
+    if not (flags.writeable and (flags.c_contiguous or _has_strides(array))):
         array = array.copy()  # tensors can always be written to
-    dtype = array.dtype
     if not dtype.isnative:
         msg = (
             f"torch has no dtypes of another byte order ({dtype.str}): let a transform "

@@ -12,7 +12,13 @@ import fastrec.dataset.dataset
 from fastrec.arrays.batch import Batch, Row, n_rows
 from fastrec.dataset.indexing import is_one
 from fastrec.options import check_instance
-from fastrec.torch.columns import RaggedAs, TensorBatch, check_ragged, tensors
+from fastrec.torch.columns import (
+    RaggedAs,
+    TensorBatch,
+    check_ragged,
+    converted,
+    tensors,
+)
 
 __all__ = ["Dataset", "Rows", "collate"]
 
@@ -131,8 +137,7 @@ class Rows(Sequence[Row]):
 def _of_row(value: Any, ragged: RaggedAs, name: str) -> Any:  # noqa: ANN401
     """Return one row's value of a column as a tensor, if torch has such values."""
     value = np.array(value) if isinstance(value, np.generic) else value
-    (tensor,) = tensors({name: value}, ragged).values()
-    return tensor
+    return converted(name, value, ragged)
 
 
 def collate(rows: Sequence[Any]) -> Any:  # noqa: ANN401 (a batch, of rows)

@@ -181,7 +181,7 @@ def _bounds(n: int, n_parts: int) -> list[tuple[int, int]]:
 def _shape_and_dtype(item: Image | Raw) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return those of a decoded byte string."""
     if isinstance(item, Image):
-        return item.row_shape, np.dtype(np.uint8)
+        return item.row_shape, np.dtype(item.dtype)
     return item.shape, numpy_dtype(item.dtype)
 
 

@@ -60,6 +60,9 @@ class ImageDecoder:
             return
         rows, columns, channels = row.shape
         width, height = self._checked_size(data, spec)
+        if spec.dtype != "uint8":
+            row[...] = self._wide_pixels(data, spec)
+            return
         x, y, wide, high = spec.box(width, height, rng)
         scale = 1
         if data[0] == _JPEG and channels != _RGBA:
@@ -84,6 +87,29 @@ class ImageDecoder:
         interpolation = cv2.INTER_AREA if is_double else cv2.INTER_LINEAR
         cv2.resize(image, (columns, rows), dst=pixels, interpolation=interpolation)
 
+    def _wide_pixels(self, data: npt.NDArray[np.uint8], spec: Image) -> Any:  # noqa: ANN401
+        """Return the pixels of a PNG file of 16 or 32 bits."""
+        is_float = spec.dtype == "float32"
+        expected = (*spec.shape, _RGBA if is_float else spec.channels)
+        try:
+            image = self._cv2.imdecode(data, self._cv2.IMREAD_UNCHANGED)
+        except self._cv2.error:  # a size that OpenCV refuses
+            image = None
+        if image is None:
+            msg = "must be an intact image, got one that is truncated or damaged"
+            raise SchemaError(msg, code="image")
+        image = image if image.ndim > 2 else image[..., np.newaxis]
+        bits = 8 if is_float else 16
+        if image.shape != expected or image.dtype.itemsize * 8 != bits:
+            raise SchemaError(
+                f"must be an image of {expected[2]} channels of {bits} bits, got "
+                f"{image.shape[2]} of {image.dtype.itemsize * 8}",
+                code="image",
+            )
+        if image.shape[2] > 1:
+            image = image[..., [2, 1, 0, 3][: image.shape[2]]]  # OpenCV reads BGR(A)
+        return np.ascontiguousarray(image).view(np.float32) if is_float else image
+
     def _checked_size(
         self, data: npt.NDArray[np.uint8], spec: Image
     ) -> tuple[int, int]:
@@ -102,10 +128,12 @@ class ImageDecoder:
                 code="image_pixels",
             )
         if spec.fit == "exact" and (height, width) != spec.shape:
+            advice = '; fit="resize" or another fit= reads any size'
             raise SchemaError(
                 f"must be an image of height {spec.shape[0]} and width "
-                f'{spec.shape[1]}, got {height} and {width}; fit="resize" or another '
-                "fit= reads any size",
+                f"{spec.shape[1]}, got {height} and {width}"
+                + advice
+                * (spec.dtype == "uint8"),
                 code="image_shape",
             )
         return size
@@ -136,16 +164,19 @@ class ImageDecoder:
 
 def encoded_images(rows: npt.NDArray[Any], spec: Image) -> BytesArray:
     """Return rows of pixels as PNG files, which keep every pixel."""
-    if rows.shape[1:] != spec.row_shape or rows.dtype != np.uint8:
+    if rows.shape[1:] != spec.row_shape or rows.dtype != spec.dtype:
         raise ValueError(
-            f"rows must be uint8 of shape {spec.row_shape}, as in {spec!r}, got "
+            f"rows must be {spec.dtype} of shape {spec.row_shape}, as in {spec!r}, got "
             f"{rows.dtype} of shape {rows.shape[1:]}"
         )
+    if spec.dtype == "float32":
+        rows = np.ascontiguousarray(rows).view(np.uint8)
     cv2 = _opencv()
     orders = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
     files = []
     for row in rows:
-        image = cv2.cvtColor(row, orders[spec.channels]) if spec.channels > 1 else row
+        n_channels = row.shape[2]
+        image = cv2.cvtColor(row, orders[n_channels]) if n_channels > 1 else row
         _, file = cv2.imencode(".png", image)
         files.append(file.tobytes())
     return BytesArray.from_list(files)
