@@ -210,10 +210,13 @@ def test_what_cannot_be_kept_of_many_files_is_one_line_of_the_log(
     folder: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     nowhere = "/dev/null/index"
+    copies = [folder / f"{name}-{i}" for i in range(5)]
+    for copy in copies:
+        shutil.copy(folder / name, copy)
     with caplog.at_level("INFO", "fastrec"):
-        assert len(fr.open([folder / name] * 5, index_dir=nowhere)) == 5 * N_RECORDS
+        assert len(fr.open(copies, index_dir=nowhere)) == 5 * N_RECORDS
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("cannot cache 5 of 5 indexes: ")
+    assert line.startswith("cannot cache the indexes of 5 files: ")
     assert nowhere in line
 
 

@@ -46,9 +46,10 @@ FLIPPED = [record(4), record(11), b"", bytes(range(60)), record(3)]
 
 
 def built(path: Path, io: str, mode: str, n_threads: int = 1) -> _core.Index:
-    return _core.Index.build(
+    (index,) = _core.Indexes.build(
         os.fsencode(path), io, n_threads, _core.ScanProgress(), b"", mode
     )
+    return index
 
 
 def frames_of(index: _core.Index) -> list[tuple[int, int]]:
@@ -64,8 +65,8 @@ def frames_of(index: _core.Index) -> list[tuple[int, int]]:
 
 def payloads_of(path: Path, io: str, index: _core.Index) -> list[bytes | None]:
     """What is read of each record; None where it cannot be read."""
-    table = _core.FileTable([os.fsencode(path)], [io])
-    catalog = _core.Catalog([index])
+    table = _core.FileTable(os.fsencode(path), [io])
+    catalog = _core.Catalog(_core.Indexes([index]))
     found: list[bytes | None] = []
     for number in range(len(catalog)):
         try:

@@ -27,6 +27,7 @@
 #include "loader/pipeline.h"
 #include "loader/walked_claims.h"
 #include "record/index.h"
+#include "record/index_file.h"
 #include "records.h"
 
 namespace {
@@ -175,8 +176,11 @@ TEST(Allocation, AnIndexIsWrittenAndLoadedOrNot) {
   ScanProgress progress;
   const Index index = Index::build(view, 1, &progress);
   const int n_failed = fail_every_allocation([&] {
-    index.save(kept);
-    const std::optional<Index> loaded = Index::load(kept, view.identity());
+    const NamedIndex named[] = {{"data", &index}};
+    save_index_file(kept, named);
+    const std::optional<IndexFile> file = IndexFile::load(kept);
+    ASSERT_TRUE(file);
+    const std::optional<Index> loaded = file->index(0);
     ASSERT_TRUE(loaded);
     EXPECT_EQ(loaded->size(), kRecords);
   });

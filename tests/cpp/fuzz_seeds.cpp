@@ -14,6 +14,7 @@
 #include "encode/encode.h"
 #include "memory_file.h"
 #include "record/index.h"
+#include "record/index_file.h"
 #include "records.h"
 #include "runs.h"
 
@@ -159,14 +160,16 @@ void write_all(Seeds* seeds) {
     seeds->add("framing_fuzz", file);
     for (char mode = 0; mode < 6; ++mode) seeds->add("recovery_fuzz", mode + file);
     for (char mode = 0; mode < 2; ++mode) seeds->add("stream_fuzz", mode + file);
-    seeds->add("index_fuzz", run_of({file, "frecidx2", ""}));
+    seeds->add("index_fuzz", run_of({file, "frecidx3", ""}));
   }
 
   MemoryFile data, saved;
   const std::string content = file_of({"one", "two", std::string(50, 'x')});
   data.write(as_bytes(content));
   ScanProgress progress;
-  Index::build(FileView(data.path(), Io::kPread), 1, &progress).save(saved.path());
+  const Index built = Index::build(FileView(data.path(), Io::kPread), 1, &progress);
+  const NamedIndex named[] = {{"data", &built}};
+  save_index_file(saved.path(), named);
   std::ifstream stream(saved.path(), std::ios::binary);
   const std::string index((std::istreambuf_iterator<char>(stream)), {});
   for (const char* seal : {"", "\1"}) {

@@ -16,6 +16,7 @@
 
 #include "memory_file.h"
 #include "mutate.h"
+#include "record/index_file.h"
 #include "record/reader.h"
 #include "runs.h"
 
@@ -23,21 +24,40 @@ namespace {
 
 using namespace fastrec;
 
-constexpr std::size_t kCacheHeaderBytes = 40;
+constexpr std::size_t kTablesBytes = 40 + 32 + 8;  // of one file with a short name
 constexpr std::int64_t kTime = 1'700'000'000'000'000'000;
+constexpr char kName[] = "data";
+constexpr std::uint64_t kMaxChecked = 100'000;  // records
 
-// Turns `index` into an index for `identity` with valid checksums.
+// The largest number of records whose block has at most `n_bytes`.
+std::uint64_t most_records(std::uint64_t n_bytes, unsigned width) {
+  std::uint64_t n = 0;
+  while (*PackedOffsets::size_of(n + 1, width) <= n_bytes) ++n;
+  return n;
+}
+
+// Turns `index` into the index of one file with `identity` and with valid checksums. Its
+// block remains as it is.
 void seal(const FileIdentity& identity, std::string* index) {
-  const std::size_t n_offsets =
-      index->size() < kCacheHeaderBytes ? 0 : (index->size() - kCacheHeaderBytes) / 8;
-  index->resize(kCacheHeaderBytes + 8 * std::max<std::size_t>(n_offsets, 1));
+  const unsigned width = index->size() > 70 ? (*index)[70] & 63 : 0;
+  const std::size_t least = kTablesBytes + *PackedOffsets::size_of(0, width);
+  index->resize(std::max(index->size(), least));
+  const std::uint64_t n = most_records(index->size() - kTablesBytes, width);
+  index->resize(kTablesBytes + *PackedOffsets::size_of(n, width));
   auto* bytes = reinterpret_cast<std::uint8_t*>(index->data());
-  std::copy_n("frecidx2", 8, index->data());
-  store_le(bytes + 8, identity.size);
-  store_le(bytes + 16, static_cast<std::uint64_t>(identity.mtime_ns));
-  const Bytes offsets = as_bytes(*index).subspan(kCacheHeaderBytes);
-  store_le(bytes + 24, std::uint64_t{offsets.size()});
-  store_le(bytes + 32, crc32c(offsets));
+  std::fill_n(bytes + 8, kTablesBytes - 8, std::uint8_t{0});
+  std::copy_n("frecidx3", 8, index->data());
+  store_le(bytes + 8, std::uint64_t{1});
+  store_le(bytes + 16, std::uint64_t{sizeof kName - 1});
+  store_le(bytes + 24, std::uint64_t{index->size()});
+  store_le(bytes + 40, identity.size);
+  store_le(bytes + 48, static_cast<std::uint64_t>(identity.mtime_ns));
+  store_le(bytes + 56, n);
+  store_le(bytes + 64, crc32c(as_bytes(*index).subspan(kTablesBytes)));
+  store_le(bytes + 68, std::uint16_t{sizeof kName - 1});
+  bytes[70] = static_cast<std::uint8_t>(width);
+  std::copy_n(kName, sizeof kName - 1, index->data() + 72);
+  store_le(bytes + 32, crc32c({bytes + 40, kTablesBytes - 40}));
   store_le(bytes + 36, crc32c({bytes, 36}));
 }
 
@@ -59,7 +79,7 @@ void check_records(const Index& index, Bytes file, const std::string& path, Io i
   for (std::size_t i = 0; i < places.size(); ++i) {
     reader.start(std::span(places).subspan(i));  // restarts after each fault
     for (; i < places.size(); ++i) {
-      const std::uint64_t begin = index.offsets()[i], end = index.offsets()[i + 1];
+      const std::uint64_t begin = index.offset(i), end = index.offset(i + 1);
       Bytes payload;
       if (reader.next(&payload)) {
         if (is_frame(file, begin, end)) std::abort();
@@ -84,7 +104,7 @@ void check_built(Bytes file, const std::string& path, Io io) {
   }
   if (built.has_value() == bool(scanned.fault)) std::abort();
   if (!built) return;
-  if (!std::ranges::equal(built->offsets(), scanned.offsets)) std::abort();
+  if (built->offsets() != scanned.offsets) std::abort();
   check_records(*built, file, path, io);
 }
 
@@ -94,15 +114,25 @@ void check_index(std::string index, bool is_sealed, Bytes file,
   const FileIdentity identity{file.size(), kTime};
   if (is_sealed) seal(identity, &index);
   index_file.write(as_bytes(index));
-  const std::optional<Index> loaded = Index::load(index_file.path(), identity);
+  const std::optional<IndexFile> loaded = IndexFile::load(index_file.path());
+  if (is_sealed && !loaded) std::abort();
   if (!loaded) return;
-  loaded->save(saved_file.path());
-  const std::optional<Index> again = Index::load(saved_file.path(), identity);
-  if (!again || !std::ranges::equal(again->offsets(), loaded->offsets())) std::abort();
-  const FileIdentity another{identity.size, identity.mtime_ns + 1};
-  if (Index::load(index_file.path(), another)) std::abort();
-  check_records(*loaded, file, path, Io::kMmap);
-  check_records(*loaded, file, path, Io::kPread);
+  for (std::size_t i = 0; i < loaded->size(); ++i) {
+    const std::optional<Index> of_file = loaded->index(i);
+    if (!of_file) continue;
+    const NamedIndex named[] = {{loaded->name(i), &*of_file}};
+    save_index_file(saved_file.path(), named);
+    const std::optional<IndexFile> again = IndexFile::load(saved_file.path());
+    if (!again || !again->find(loaded->name(i))) std::abort();
+    const std::optional<Index> index_again = again->index(0);
+    if (!index_again || index_again->identity() != of_file->identity()) std::abort();
+    // The size of an unpacked index is not in proportion to that of its file.
+    if (of_file->size() > kMaxChecked) continue;
+    if (index_again->offsets() != of_file->offsets()) std::abort();
+    if (of_file->identity() != identity || of_file->has_payload_crcs()) continue;
+    check_records(*of_file, file, path, Io::kMmap);
+    check_records(*of_file, file, path, Io::kPread);
+  }
 }
 
 }  // namespace

@@ -365,8 +365,8 @@ TEST_F(CatalogTest, PiecesThatNameNoRecordAreRefused) {
         << piece.count << " from " << piece.first << " by " << piece.stride;
     EXPECT_THROW(Catalog(indexes(), {{.count = 1}, piece}), std::out_of_range);
   }
-  EXPECT_THROW(Catalog({}, {{.count = 1}}), std::out_of_range);
-  EXPECT_EQ(Catalog({}).size(), 0u);
+  EXPECT_THROW(Catalog(std::vector<Index>(), {{.count = 1}}), std::out_of_range);
+  EXPECT_EQ(Catalog(std::vector<Index>()).size(), 0u);
 }
 
 // ---- Empty rows

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 import fastrec as fr
 from columns import Untyped, open_dataset, snapshot
 from fastrec.storage import index as index_module
-from fastrec.storage.index import cache_dir
+from fastrec.storage.index_files import cache_dir
 from oracle import example, tfrecord_file
 
 Write = Callable[[bytes], Path]

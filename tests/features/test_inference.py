@@ -745,7 +745,7 @@ def test_an_inference_can_be_interrupted() -> None:
     """The stream is endless, so only the signal ends the survey."""
     record = frame(example({b"n": ("int64", [1])}))
     streams = _core.ByteStreams(1, 1, 1 << 16)
-    files = _core.FileTable([b"endless"], ["auto"])
+    files = _core.FileTable(b"endless", ["auto"])
 
     def feed() -> None:
         assert streams.begin() == 0

@@ -14,6 +14,7 @@ import argparse
 import gzip
 import random
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -42,6 +43,7 @@ SPEC: dict[str, Untyped] = {
 }
 N_FILES = 8
 Rows = list[int]
+_RESET = struct.pack("ii", 1, 0)
 
 
 def value(n: int) -> bytes:
@@ -138,17 +140,23 @@ def cutting_proxy(
     listener = socket.create_server(("127.0.0.1", 0))
 
     def forward(source: socket.socket, sink: socket.socket, most: int | None) -> None:
+        is_cut = False
         with suppress(OSError):
             while data := source.recv(65536):
                 if most is not None and len(data) >= most:
                     sink.sendall(data[:most])
                     injected["cut"] += 1
+                    is_cut = True
                     break
                 sink.sendall(data)
                 most = None if most is None else most - len(data)
-        for end in (source, sink):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        if is_cut:  # with a reset: moto accepts a body that ends early
+            for end in (source, sink):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                end.close()
+            return
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
 
     def accept() -> None:
         with suppress(OSError):

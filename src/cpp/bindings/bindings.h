@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,7 @@ namespace fastrec {
 
 void register_arrow(py::module_& m);
 void register_slab(py::module_& m);
+void register_indexes(py::module_& m);
 void register_records(py::module_& m);
 void register_rows(py::module_& m);
 void register_features(py::module_& m);
@@ -144,6 +146,12 @@ std::shared_ptr<T> owned_by_python(std::unique_ptr<T> object) {
             delete owned;
           }};
 }
+
+// Splits paths that are joined by NUL bytes.
+std::vector<std::string> split_paths(std::string_view joined);
+
+// 0 for plain, 1 for GZIP, 2 for ZLIB.
+Content content_of_code(unsigned code);
 
 // An exception of Python that passes through the core. Unlike py::error_already_set, it
 // can be raised several times.

@@ -123,6 +123,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
 
   register_slab(m);
   register_arrow(m);
+  register_indexes(m);
   register_records(m);
   register_rows(m);
   register_features(m);

@@ -12,27 +12,11 @@
 #include "file/cache_file.h"
 #include "file/file_view.h"
 #include "record/examination.h"
-#include "record/index.h"
+#include "record/indexes.h"
 #include "record/reader.h"
 
 namespace fastrec {
 namespace {
-
-py::array_t<std::uint64_t> offsets_of(const py::object& self) {
-  const auto& index = self.cast<const Index&>();
-  py::array_t<std::uint64_t> offsets(static_cast<py::ssize_t>(index.offsets().size()),
-                                     index.offsets().data(), self);
-  // They may be in a read-only mapping, where a write would crash.
-  py::setattr(offsets.attr("flags"), "writeable", py::bool_(false));
-  return offsets;
-}
-
-Index index_from_offsets(const py::array_t<std::uint64_t, py::array::c_style>& offsets,
-                         std::uint64_t size, std::int64_t mtime_ns,
-                         const std::string& path) {
-  return Index::from_offsets({offsets.data(), offsets.data() + offsets.size()},
-                             {size, mtime_ns}, path);
-}
 
 // The content of a cache file as an array of bytes, or None.
 py::object load_cache(const std::string& path, const std::string& kind,
@@ -40,7 +24,7 @@ py::object load_cache(const std::string& path, const std::string& kind,
   std::optional<CacheContent> content;
   {
     const py::gil_scoped_release released;
-    content = load_cache_file(path, kind, {size, mtime_ns}, CacheMemory::kCopied);
+    content = load_cache_file(path, kind, {size, mtime_ns});
   }
   if (!content) return py::none();
   using Owner = std::shared_ptr<const void>;
@@ -304,78 +288,33 @@ void register_records(py::module_& m) {
       py::arg("path"));
 
   py::class_<FileTable, std::shared_ptr<FileTable>>(m, "FileTable")
-      .def(py::init([](std::vector<std::string> paths, std::vector<Io> ios,
-                       std::vector<std::string> names, std::uint64_t record_bytes_max,
-                       std::shared_ptr<RangeRequests> requests) {
-             if (!names.empty() && names.size() != paths.size()) {
-               throw py::value_error("names must have one entry per path");
-             }
-             return std::make_shared<FileTable>(std::move(paths), std::move(ios),
-                                                std::move(names), record_bytes_max,
-                                                std::move(requests));
+      .def(py::init([](const py::bytes& paths, std::vector<Io> ios,
+                       const py::bytes& names, std::uint64_t record_bytes_max,
+                       std::shared_ptr<RangeRequests> requests, bool is_assumed_plain) {
+             return std::make_shared<FileTable>(split_paths(paths), std::move(ios),
+                                                split_paths(names), record_bytes_max,
+                                                std::move(requests), is_assumed_plain);
            }),
-           py::arg("paths"), py::arg("ios"),
-           py::arg("names") = std::vector<std::string>(),
+           py::arg("paths"), py::arg("ios"), py::arg("names") = py::bytes(),
            py::arg("record_bytes_max") = kMaxPayloadBytes,
-           py::arg("requests") = nullptr)
+           py::arg("requests") = nullptr, py::arg("is_assumed_plain") = false)
       .def("__len__", &FileTable::size)
       .def(
           "expect",
-          [](FileTable& files, std::size_t file, const Index& index) {
-            files.expect(file, index.identity());
+          [](FileTable& files, const Indexes& indexes) {
+            if (indexes.size() != files.size()) {
+              throw py::value_error("indexes must have one element per file");
+            }
+            std::vector<FileIdentity> identities;
+            identities.reserve(indexes.size());
+            for (const Index& index : indexes) identities.push_back(index.identity());
+            files.expect(std::move(identities));
           },
-          py::arg("file"), py::arg("index"));
-
-  py::class_<ScanProgress>(m, "ScanProgress")
-      .def(py::init<>())
-      .def_property_readonly(
-          "n_bytes",
-          [](const ScanProgress& progress) { return progress.n_bytes.load(); })
-      .def("cancel", [](ScanProgress& progress) { progress.cancelled.store(true); });
-
-  py::class_<Index>(m, "Index")
-      .def_static(
-          "build",
-          [](const std::string& path, Io io, unsigned n_threads, ScanProgress& progress,
-             const std::string& name, Recovery recovery) {
-            const py::gil_scoped_release released;
-            return Index::build(FileView(path, io, name), n_threads, &progress,
-                                recovery);
-          },
-          py::arg("path"), py::arg("io"), py::arg("n_threads"), py::arg("progress"),
-          py::arg("name") = "", py::arg("recovery") = Recovery::kNone)
-      .def_static(
-          "build_in",
-          [](FileTable& files, std::size_t file, unsigned n_threads,
-             ScanProgress& progress, Recovery recovery) {
-            const py::gil_scoped_release released;
-            return Index::build(*files.open(file), n_threads, &progress, recovery);
-          },
-          py::arg("files"), py::arg("file"), py::arg("n_threads"), py::arg("progress"),
-          py::arg("recovery") = Recovery::kNone)
-      .def_static(
-          "load",
-          [](const std::string& path, std::uint64_t size, std::int64_t mtime_ns) {
-            const py::gil_scoped_release released;
-            return Index::load(path, {size, mtime_ns});
-          },
-          py::arg("path"), py::arg("size"), py::arg("mtime_ns"))
-      .def_static("from_offsets", &index_from_offsets, py::arg("offsets"),
-                  py::arg("size"), py::arg("mtime_ns"), py::arg("path"))
-      .def("save", &Index::save, py::arg("path"),
-           py::call_guard<py::gil_scoped_release>())
-      .def("__len__", &Index::size)
-      .def_property_readonly("gaps",
-                             [](const Index& index) { return to_list(index.gaps()); })
-      .def_property_readonly("offsets", &offsets_of);
+          py::arg("indexes"));
 
   py::class_<Catalog, std::shared_ptr<Catalog>>(m, "Catalog")
-      .def(py::init([](const std::vector<const Index*>& indexes,
-                       const py::iterable& pieces) {
-             std::vector<Index> copies;
-             copies.reserve(indexes.size());
-             for (const Index* index : indexes) copies.push_back(*index);
-             return std::make_shared<Catalog>(std::move(copies), pieces_of(pieces));
+      .def(py::init([](std::shared_ptr<Indexes> indexes, const py::iterable& pieces) {
+             return std::make_shared<Catalog>(std::move(indexes), pieces_of(pieces));
            }),
            py::arg("indexes"), py::arg("pieces") = py::tuple())
       .def("__len__", &Catalog::size)

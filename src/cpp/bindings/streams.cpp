@@ -137,16 +137,13 @@ py::tuple read_frames(FrameStream& stream, std::shared_ptr<BlockPool> pool,
       array_of(offsets));
 }
 
-// (offsets, checksums, gaps).
-py::tuple scan_stream(FrameStream& stream) {
+Index scan_stream(FrameStream& stream, std::uint64_t size, std::int64_t mtime_ns,
+                  unsigned content) {
   check_process(stream.process_id());
-  StreamIndex index;
-  {
-    const py::gil_scoped_release released;
-    index = index_of(&stream);
-  }
-  return py::make_tuple(array_of(index.offsets), array_of(index.payload_crcs),
-                        to_list(stream.take_gaps()));
+  const py::gil_scoped_release released;
+  const StreamIndex index = index_of(&stream);
+  return Index::of_stream(index.offsets, index.payload_crcs, stream.take_gaps(),
+                          {size, mtime_ns}, content_of_code(content));
 }
 
 py::tuple examine_stream(FrameStream& stream, const std::string& name) {
@@ -193,7 +190,8 @@ void register_streams(py::module_& m) {
       .def(py::init(&make_frames), py::arg("streams"), py::arg("files"),
            py::arg("order"), py::arg("recovery"), py::arg("on_wait") = py::none())
       .def("next", &next_record)
-      .def("scan", &scan_stream)
+      .def("scan", &scan_stream, py::arg("size"), py::arg("mtime_ns"),
+           py::arg("content"))
       .def("examine", &examine_stream, py::arg("name"))
       .def_property_readonly("n_bytes", &FrameStream::n_bytes)
       .def("verify", &verify_records, py::arg("n_records_max"))

@@ -34,21 +34,25 @@ Header header_of(std::string_view kind, const FileIdentity& identity,
   return header;
 }
 
-std::optional<CacheContent> copied(const File& file, std::size_t size) {
+}  // namespace
+
+std::optional<CacheContent> contents_of(const File& file, CacheMemory memory) {
+  const auto size = static_cast<std::size_t>(file.identity().size);
+  if (memory == CacheMemory::kMappedIfLarge && size >= kMappedBytes) {
+    const auto mapping = std::make_shared<const Mapping>(file);
+    return CacheContent{mapping, mapping->bytes()};
+  }
   // A vector of words, for the alignment.
   const auto words =
       std::make_shared<std::vector<std::uint64_t>>(size / sizeof(std::uint64_t) + 1);
   auto* bytes = reinterpret_cast<std::uint8_t*>(words->data());
-  if (file.read_at(kHeaderBytes, {bytes, size}) != size) return std::nullopt;
+  if (file.read_at(0, {bytes, size}) != size) return std::nullopt;
   return CacheContent{words, {bytes, size}};
 }
 
-}  // namespace
-
 std::optional<CacheContent> load_cache_file(const std::string& path,
                                             std::string_view kind,
-                                            const FileIdentity& identity,
-                                            CacheMemory memory) {
+                                            const FileIdentity& identity) {
   try {
     const File file(path, File::Links::kRefused);
     Header header;
@@ -56,22 +60,15 @@ std::optional<CacheContent> load_cache_file(const std::string& path,
     const std::uint64_t file_size = file.identity().size;
     if (file_size < kHeaderBytes) return std::nullopt;
     // Trusts the size of the file, not the size in the header.
-    const std::uint64_t content_size = file_size - kHeaderBytes;
     const auto content_crc = load_le<std::uint32_t>(header.data() + kContentCrcAt);
-    if (header != header_of(kind, identity, content_size, content_crc)) {
+    if (header != header_of(kind, identity, file_size - kHeaderBytes, content_crc)) {
       return std::nullopt;
     }
-    if (memory == CacheMemory::kCopied || content_size < kMappedBytes) {
-      auto content = copied(file, static_cast<std::size_t>(content_size));
-      if (content && crc32c(content->bytes) != content_crc) return std::nullopt;
-      return content;
-    }
-    const auto mapping = std::make_shared<const Mapping>(file);
-    const Bytes content = mapping->bytes().subspan(kHeaderBytes);
-    if (crc32c(content) != content_crc || mapping->n_valid() < file_size) {
-      return std::nullopt;
-    }
-    return CacheContent{mapping, content};
+    auto content = contents_of(file, CacheMemory::kCopied);
+    if (!content) return std::nullopt;
+    content->bytes = content->bytes.subspan(kHeaderBytes);
+    if (crc32c(content->bytes) != content_crc) return std::nullopt;
+    return content;
   } catch (const IoError&) {
     return std::nullopt;  // absent or unreadable: the caller derives the content again
   }

@@ -36,12 +36,14 @@ struct CacheContent {
 // zeros (file/guard.h), so the caller must check what it reads.
 enum class CacheMemory : std::uint8_t { kCopied, kMappedIfLarge };
 
+// The content of a whole file; nothing if it was truncated meanwhile. Throws IoError.
+std::optional<CacheContent> contents_of(const File& file, CacheMemory memory);
+
 // Loads the cache file at `path`. Returns nothing if it cannot be used, for any reason.
 // `kind` has 8 characters.
 std::optional<CacheContent> load_cache_file(const std::string& path,
                                             std::string_view kind,
-                                            const FileIdentity& identity,
-                                            CacheMemory memory);
+                                            const FileIdentity& identity);
 
 // Writes a cache file. Not atomic: the caller writes to a temporary path and renames
 // it. Throws IoError.

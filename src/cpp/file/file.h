@@ -45,6 +45,9 @@ class File {
   const FileIdentity& identity() const noexcept { return state_.identity; }
   int descriptor() const noexcept { return descriptor_; }
 
+  // Whether the open file, which may have lost its path, still has its first identity.
+  bool is_unchanged() const noexcept;
+
   // Whether the file is on a network file system, where reading a mapping may fail.
   bool is_remote() const noexcept;
 

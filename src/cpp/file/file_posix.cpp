@@ -40,6 +40,31 @@ int type_error(const struct stat& status) {
   return S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
 }
 
+bool is_on_server(int descriptor) noexcept {
+  struct statfs status;
+  if (::fstatfs(descriptor, &status) != 0) return true;  // pread is always safe
+#if defined(__linux__)
+  // Source: linux/magic.h, and the kernel sources of the other file systems.
+  constexpr std::uint32_t kRemote[] = {
+      0x00006969,  // NFS
+      0xff534d42,  // CIFS
+      0xfe534d42,  // SMB2
+      0x0000517b,  // SMB
+      0x65735546,  // FUSE
+      0x01021997,  // 9P
+      0x00c36400,  // Ceph
+      0x5346414f,  // AFS
+      0x0bd00bd0,  // Lustre
+      0x47504653,  // GPFS
+      0x19830326,  // BeeGFS
+  };
+  const auto type = static_cast<std::uint32_t>(status.f_type);
+  return std::find(std::begin(kRemote), std::end(kRemote), type) != std::end(kRemote);
+#else
+  return (status.f_flags & MNT_LOCAL) == 0;
+#endif
+}
+
 }  // namespace
 
 std::optional<FileState> state_at(const std::string& path) noexcept {
@@ -66,29 +91,22 @@ File::File(std::string path, Links links) : path_(std::move(path)), descriptor_(
 
 File::~File() { ::close(descriptor_); }
 
+bool File::is_unchanged() const noexcept {
+  struct stat status;
+  return ::fstat(descriptor_, &status) == 0 && state_of(status).identity == identity();
+}
+
 bool File::is_remote() const noexcept {
-  struct statfs status;
-  if (::fstatfs(descriptor_, &status) != 0) return true;  // pread is always safe
-#if defined(__linux__)
-  // Source: linux/magic.h, and the kernel sources of the other file systems.
-  constexpr std::uint32_t kRemote[] = {
-      0x00006969,  // NFS
-      0xff534d42,  // CIFS
-      0xfe534d42,  // SMB2
-      0x0000517b,  // SMB
-      0x65735546,  // FUSE
-      0x01021997,  // 9P
-      0x00c36400,  // Ceph
-      0x5346414f,  // AFS
-      0x0bd00bd0,  // Lustre
-      0x47504653,  // GPFS
-      0x19830326,  // BeeGFS
+  // Successive files are often on the same device, and the call takes as long as a read.
+  struct Device {
+    std::uint64_t number;
+    bool is_remote;
   };
-  const auto type = static_cast<std::uint32_t>(status.f_type);
-  return std::find(std::begin(kRemote), std::end(kRemote), type) != std::end(kRemote);
-#else
-  return (status.f_flags & MNT_LOCAL) == 0;
-#endif
+  thread_local std::optional<Device> last;
+  if (!last || last->number != state_.device) {
+    last = {state_.device, is_on_server(descriptor_)};
+  }
+  return last->is_remote;
 }
 
 std::size_t File::read_at(std::uint64_t offset, MutableBytes into) const {

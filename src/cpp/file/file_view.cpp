@@ -14,6 +14,7 @@ constexpr std::uint64_t kProbes = 8;
 
 // A replaced file is not an error: the view still reads the old version.
 std::optional<Error> error_if_changed(const FileView& view) {
+  if (view.is_known_unchanged()) return std::nullopt;
   const FileView::Change change = view.change();
   if (change != FileView::Change::kResized && change != FileView::Change::kRewritten) {
     return std::nullopt;
@@ -27,12 +28,14 @@ bool is_same_file(const FileState& a, const FileState& b) noexcept {
 
 }  // namespace
 
-FileView::FileView(std::string path, Io io, std::string name)
+FileView::FileView(std::string path, Io io, std::string name,
+                   std::uint64_t mapped_bytes_min)
     : path_(std::move(path)), name_(name.empty() ? path_ : std::move(name)) {
   file_.emplace(path_);
   state_ = file_->state();
   is_remote_ = file_->is_remote();
-  if (io == Io::kMmap || (io == Io::kAuto && !is_remote_)) {
+  const bool is_mappable = !is_remote_ && size() >= mapped_bytes_min;
+  if (io == Io::kMmap || (io == Io::kAuto && is_mappable)) {
     try {
       mapping_.emplace(*file_);
       file_.reset();
@@ -143,26 +146,30 @@ void FileView::will_need(std::uint64_t offset, std::uint64_t length) const noexc
 
 FileTable::FileTable(std::vector<std::string> paths, std::vector<Io> ios,
                      std::vector<std::string> names, std::uint64_t record_bytes_max,
-                     std::shared_ptr<RangeRequests> requests)
+                     std::shared_ptr<RangeRequests> requests, bool is_assumed_plain)
     : paths_(std::move(paths)),
       ios_(std::move(ios)),
       names_(std::move(names)),
       record_bytes_max_(record_bytes_max),
       requests_(std::move(requests)),
-      views_(paths_.size()),
-      expected_(paths_.size()) {}
+      is_assumed_plain_(is_assumed_plain),
+      views_(paths_.size()) {}
 
 FileTable::~FileTable() {
   if (requests_) requests_->stop();
 }
 
-void FileTable::expect(std::size_t index, const FileIdentity& identity) {
+void FileTable::expect(std::vector<FileIdentity> identities) {
   const std::lock_guard lock(mutex_);
-  expected_[index] = identity;
-  if (!views_[index] || views_[index]->identity() == identity) return;
-  views_[index].reset();
-  std::erase(mapped_, index);
-  std::erase(read_, index);
+  expected_ = std::move(identities);
+  const auto drop_changed = [&](std::size_t index) {
+    if (expected_.empty() || views_[index]->identity() == expected_[index])
+      return false;
+    views_[index].reset();
+    return true;
+  };
+  std::erase_if(mapped_, drop_changed);
+  std::erase_if(read_, drop_changed);
 }
 
 std::string FileTable::describe_change(std::size_t index) const {
@@ -210,7 +217,9 @@ std::shared_ptr<const FileView> FileTable::view_of(std::size_t index) const {
   if (io == Io::kRanges) {
     return std::make_shared<const FileView>(name(index), requests_, index);
   }
-  return std::make_shared<const FileView>(paths_[index], io, name(index));
+  return std::make_shared<const FileView>(
+      paths_[index], io, name(index),
+      size() > kMaxMappings ? FileView::kSmallBytes : 0);
 }
 
 // Adds `view`, unless another thread was faster. If the table is full, moves the oldest
@@ -220,8 +229,8 @@ std::shared_ptr<const FileView> FileTable::keep(
     std::shared_ptr<const FileView>* evicted) {
   const std::lock_guard lock(mutex_);
   if (views_[index]) return views_[index];
-  const std::optional<FileIdentity>& expected = expected_[index];
-  if (expected && view->identity() != *expected) {
+  const FileIdentity* expected = expected_.empty() ? nullptr : &expected_[index];
+  if (expected != nullptr && view->identity() != *expected) {
     const bool is_resized = view->size() != expected->size;
     throw Error(Errc::kFileChanged,
                 is_resized ? "the file was resized after it was indexed (from " +

@@ -40,8 +40,13 @@ struct Names<Io> {
 
 class FileView {
  public:
-  // `name` is the path to report in errors; by default `path`. Throws IoError.
-  FileView(std::string path, Io io, std::string name = {});
+  // `name` is the path to report in errors; by default `path`. With kAuto, smaller files
+  // than `mapped_bytes_min` are read by pread. Throws IoError.
+  FileView(std::string path, Io io, std::string name = {},
+           std::uint64_t mapped_bytes_min = 0);
+
+  // Files of which so few bytes are read that a mapping costs more than pread.
+  static constexpr std::uint64_t kSmallBytes = std::uint64_t{64} << 10;
 
   // File number `file` of `requests`.
   FileView(std::string name, std::shared_ptr<RangeRequests> requests, std::size_t file);
@@ -76,6 +81,8 @@ class FileView {
   Change change() const noexcept;
   // The same as text for an error message; empty for kNone.
   std::string describe_change() const;
+  // Whether the open descriptor shows that the file is unchanged; cheaper than change().
+  bool is_known_unchanged() const noexcept { return file_ && file_->is_unchanged(); }
 
   // The following are hints: cheap, never an error, and without effect for bytes past
   // the end of the file.
@@ -127,11 +134,13 @@ class FileTable {
   // `ios` has one element per file, or one for all. `names` are the paths to report in
   // errors, if they differ from `paths`. Readers return a fault for records of more
   // than `record_bytes_max` bytes. Files that are read by ranges have their numbers in
-  // `requests`, which the table stops in the end.
+  // `requests`, which the table stops in the end. With `is_assumed_plain`, readers check
+  // that a file is not compressed before they read frames.
   FileTable(std::vector<std::string> paths, std::vector<Io> ios,
             std::vector<std::string> names = {},
             std::uint64_t record_bytes_max = std::numeric_limits<std::uint64_t>::max(),
-            std::shared_ptr<RangeRequests> requests = nullptr);
+            std::shared_ptr<RangeRequests> requests = nullptr,
+            bool is_assumed_plain = false);
   ~FileTable();
   FileTable(const FileTable&) = delete;
   FileTable& operator=(const FileTable&) = delete;
@@ -142,13 +151,14 @@ class FileTable {
   }
 
   std::uint64_t record_bytes_max() const noexcept { return record_bytes_max_; }
+  bool is_assumed_plain() const noexcept { return is_assumed_plain_; }
 
   // nullptr if no file is in a remote store.
   RangeRequests* requests() const noexcept { return requests_.get(); }
 
-  // From now on, open() throws unless file `index` has this identity. Closes the file
-  // if another version is open.
-  void expect(std::size_t index, const FileIdentity& identity);
+  // From now on, open() throws unless a file has its identity here: one for each file,
+  // or none to accept any. Closes the files of which another version is open.
+  void expect(std::vector<FileIdentity> identities);
 
   // Returns file `index`, and opens it if necessary. Any thread may call this. Throws
   // IoError, and Error if the file is not the expected version.
@@ -177,9 +187,10 @@ class FileTable {
   std::vector<std::string> names_;  // empty if equal to paths_
   std::uint64_t record_bytes_max_;
   const std::shared_ptr<RangeRequests> requests_;
+  bool is_assumed_plain_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<const FileView>> views_;
-  std::vector<std::optional<FileIdentity>> expected_;
+  std::vector<FileIdentity> expected_;     // empty if unknown
   std::deque<std::size_t> mapped_, read_;  // open files without and with a
                                            // descriptor, oldest first
   std::optional<Error> changed_;           // of a file that has been closed

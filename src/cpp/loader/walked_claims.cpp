@@ -142,6 +142,7 @@ bool WalkedClaims::find(Runs* runs) {
   while (search_.file < files_->size() && !progress_.cancelled) {
     if (!search_.view) {
       search_.view = files_->open(search_.file);
+      if (files_->is_assumed_plain()) check_plain(*search_.view);
       search_.offset = search_.record = 0;
       search_.offsets.assign(1, 0);
       search_.walk.start(*search_.view);

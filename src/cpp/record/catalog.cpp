@@ -5,15 +5,10 @@
 #include <string>
 #include <utility>
 
-#include "base/prefetch.h"
-
 namespace fastrec {
 
-Catalog::Catalog(std::vector<Index> indexes, std::vector<Piece> pieces)
+Catalog::Catalog(std::shared_ptr<const Indexes> indexes, std::vector<Piece> pieces)
     : indexes_(std::move(indexes)), pieces_(std::move(pieces)) {
-  begins_.reserve(indexes_.size() + 1);
-  begins_.push_back(0);
-  for (const Index& index : indexes_) begins_.push_back(begins_.back() + index.size());
   if (pieces_.empty()) pieces_.push_back({.count = n_records()});
 
   const auto check = [&](std::uint64_t record) {
@@ -45,16 +40,11 @@ std::uint64_t Catalog::source_record(std::uint64_t record) const {
   return piece.table ? (*piece.table)[within] : piece.first + within * piece.stride;
 }
 
-std::size_t Catalog::file_of(std::uint64_t record) const {
-  const auto after = std::upper_bound(begins_.begin(), begins_.end(), record);
-  return static_cast<std::size_t>(after - begins_.begin()) - 1;
-}
-
 Place Catalog::locate(std::uint64_t record) const {
   const std::uint64_t number = source_record(record);
-  const std::size_t file = file_of(number);
-  const std::uint64_t within = number - begins_[file];
-  return {file, within, indexes_[file].frame(within)};
+  const std::size_t file = indexes_->file_of(number);
+  const std::uint64_t within = number - indexes_->first_record(file);
+  return {file, within, (*indexes_)[file].frame(within)};
 }
 
 void Catalog::locate_range(std::uint64_t first, std::uint64_t count,
@@ -69,13 +59,16 @@ void Catalog::locate_all(std::span<const std::uint64_t> records,
   for (const std::uint64_t record : records) {
     const std::uint64_t number = source_record(record);
     // Successive records are often in the same file.
-    if (number < begins_[file] || number >= begins_[file + 1]) file = file_of(number);
-    const std::uint64_t within = number - begins_[file];
-    prefetch(&indexes_[file].offsets()[within]);
+    if (number < indexes_->first_record(file) ||
+        number >= indexes_->first_record(file + 1)) {
+      file = indexes_->file_of(number);
+    }
+    const std::uint64_t within = number - indexes_->first_record(file);
+    (*indexes_)[file].prefetch(within);
     places->push_back({file, within, {}});
   }
   for (Place& place : std::span(*places).subspan(n_before)) {
-    place.frame = indexes_[place.file].frame(place.record);
+    place.frame = (*indexes_)[place.file].frame(place.record);
   }
 }
 

@@ -8,9 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "record/index.h"
+#include "record/indexes.h"
 
 namespace fastrec {
 
@@ -32,9 +33,13 @@ struct Piece {
 
 class Catalog {
  public:
-  // One index per file, in the order of the files. No pieces select all records. Throws
-  // std::out_of_range if a piece has a record number that is out of range.
-  explicit Catalog(std::vector<Index> indexes, std::vector<Piece> pieces = {});
+  // No pieces select all records. Throws std::out_of_range if a piece has a record number
+  // that is out of range.
+  explicit Catalog(std::shared_ptr<const Indexes> indexes,
+                   std::vector<Piece> pieces = {});
+  explicit Catalog(std::vector<Index> indexes, std::vector<Piece> pieces = {})
+      : Catalog(std::make_shared<const Indexes>(std::move(indexes)),
+                std::move(pieces)) {}
 
   std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
 
@@ -51,12 +56,10 @@ class Catalog {
                   std::vector<Place>* places) const;
 
  private:
-  std::uint64_t n_records() const noexcept { return begins_.back(); }
+  std::uint64_t n_records() const noexcept { return indexes_->n_records(); }
   std::uint64_t source_record(std::uint64_t record) const;
-  std::size_t file_of(std::uint64_t record) const;
 
-  std::vector<Index> indexes_;
-  std::vector<std::uint64_t> begins_;  // first record of each file; total at the end
+  std::shared_ptr<const Indexes> indexes_;
   std::vector<Piece> pieces_;
   std::vector<std::uint64_t> ends_;  // end of each piece, in records of this catalog
 };

@@ -2,34 +2,41 @@
 
 #include <algorithm>
 #include <limits>
-#include <string_view>
 #include <utility>
 
-#include "file/cache_file.h"
-
 namespace fastrec {
-namespace {
 
-constexpr std::string_view kKind = "frecidx2";
-
-Bytes bytes_of(std::span<const std::uint64_t> offsets) {
-  return {reinterpret_cast<const std::uint8_t*>(offsets.data()), offsets.size_bytes()};
+Index Index::packed(std::span<const std::uint64_t> offsets,
+                    const std::span<const std::uint32_t>* payload_crcs,
+                    std::vector<SkippedSpan> gaps, FileIdentity identity,
+                    Content content) {
+  Index index(identity, content);
+  Packed packed(offsets);
+  index.n_records_ = offsets.size() - 1;
+  index.width_ = static_cast<std::uint8_t>(packed.width);
+  std::vector<std::uint64_t>& words = packed.words;
+  if (payload_crcs != nullptr) {
+    index.has_payload_crcs_ = true;
+    const std::size_t n_words = words.size();
+    words.resize(n_words + crc_bytes(index.n_records_) / 8);
+    std::ranges::copy(std::as_bytes(*payload_crcs),
+                      std::as_writable_bytes(std::span(words)).begin() + 8 * n_words);
+  }
+  auto owner = std::make_shared<const std::vector<std::uint64_t>>(std::move(words));
+  index.bytes_ = reinterpret_cast<const std::uint8_t*>(owner->data());
+  index.owner_ = std::move(owner);
+  if (!gaps.empty()) {
+    index.gaps_ = std::make_shared<const std::vector<SkippedSpan>>(std::move(gaps));
+  }
+  return index;
 }
-
-}  // namespace
-
-Index::Index(std::shared_ptr<const void> owner, std::span<const std::uint64_t> offsets,
-             FileIdentity identity)
-    : owner_(std::move(owner)), offsets_(offsets), identity_(identity) {}
 
 Index Index::build(const FileView& view, unsigned n_threads, ScanProgress* progress,
                    Recovery recovery) {
   ScanResult result = scan(view, n_threads, progress);
   if (progress->cancelled.load()) throw ScanCancelled();
   std::vector<std::uint64_t>& offsets = result.offsets;
-  if (!result.fault) {
-    return from_offsets(std::move(offsets), view.identity(), view.name());
-  }
+  if (!result.fault) return from_offsets(offsets, view.identity(), view.name());
   if (recovery == Recovery::kNone) {
     throw framing_error(view, result.fault, offsets.size() - 1);
   }
@@ -40,47 +47,43 @@ Index Index::build(const FileView& view, unsigned n_threads, ScanProgress* progr
   offsets.pop_back();
   for (Frame frame; walk.next(&frame);) offsets.push_back(frame.offset);
   offsets.push_back(view.size());
-  return with_gaps(std::move(offsets), walk.take_gaps(), view.identity());
+  return packed(offsets, nullptr, walk.take_gaps(), view.identity(),
+                Content::kTfrecord);
 }
 
-Index Index::with_gaps(std::vector<std::uint64_t> offsets,
-                       std::vector<SkippedSpan> gaps, FileIdentity identity) {
-  auto owner = std::make_shared<const std::vector<std::uint64_t>>(std::move(offsets));
-  const std::span<const std::uint64_t> view(*owner);
-  Index index(std::move(owner), view, identity);
-  index.gaps_ = std::make_shared<const std::vector<SkippedSpan>>(std::move(gaps));
-  return index;
-}
-
-Index Index::from_offsets(std::vector<std::uint64_t> offsets, FileIdentity identity,
+Index Index::from_offsets(std::span<const std::uint64_t> offsets, FileIdentity identity,
                           const std::string& path) {
   if (offsets.empty() || offsets.front() != 0 || offsets.back() != identity.size) {
     throw Error(Errc::kIndexMismatch,
                 "the index does not match the file: its first or last offset is wrong",
                 path);
   }
-  auto owner = std::make_shared<const std::vector<std::uint64_t>>(std::move(offsets));
-  const std::span<const std::uint64_t> view(*owner);
-  return {std::move(owner), view, identity};
+  return packed(offsets, nullptr, {}, identity, Content::kTfrecord);
 }
 
-std::optional<Index> Index::load(const std::string& path,
-                                 const FileIdentity& identity) {
-  auto content = load_cache_file(path, kKind, identity, CacheMemory::kMappedIfLarge);
-  if (!content || content->bytes.empty() ||
-      content->bytes.size() % sizeof(std::uint64_t) != 0) {
-    return std::nullopt;
-  }
-  const std::span<const std::uint64_t> offsets(
-      reinterpret_cast<const std::uint64_t*>(content->bytes.data()),
-      content->bytes.size() / sizeof(std::uint64_t));
-  if (offsets.front() != 0 || offsets.back() != identity.size) return std::nullopt;
-  // Lost pages become zeros, and a frame from 0 to 0 is invalid.
-  return Index(std::move(content->owner), offsets, identity);
+Index Index::of_stream(std::span<const std::uint64_t> offsets,
+                       std::span<const std::uint32_t> payload_crcs,
+                       std::vector<SkippedSpan> gaps, FileIdentity identity,
+                       Content content) {
+  return packed(offsets, &payload_crcs, std::move(gaps), identity, content);
 }
 
-void Index::save(const std::string& path) const {
-  save_cache_file(path, kKind, identity_, bytes_of(offsets_));
+Index Index::with_mtime(std::int64_t mtime_ns) const {
+  Index other = *this;
+  other.identity_.mtime_ns = mtime_ns;
+  return other;
+}
+
+std::vector<std::uint64_t> Index::offsets() const {
+  std::vector<std::uint64_t> offsets(n_records_ + 1);
+  const PackedOffsets packed = packed_offsets();
+  for (std::uint64_t i = 0; i < offsets.size(); ++i) offsets[i] = packed[i];
+  return offsets;
+}
+
+std::uint32_t Index::payload_crc(std::uint64_t i) const noexcept {
+  const std::uint64_t begin = *PackedOffsets::size_of(n_records_, width_);
+  return load_le<std::uint32_t>(bytes_ + begin + 4 * i);
 }
 
 // The end of record `i` in a file with gaps.
@@ -88,12 +91,12 @@ std::uint64_t Index::end_before_gap(std::uint64_t i) const noexcept {
   const auto gap = std::lower_bound(
       gaps_->begin(), gaps_->end(), i + 1,
       [](const SkippedSpan& a, std::uint64_t record) { return a.record < record; });
-  return gap != gaps_->end() && gap->record == i + 1 ? gap->begin : offsets_[i + 1];
+  return gap != gaps_->end() && gap->record == i + 1 ? gap->begin : offset(i + 1);
 }
 
 Frame Index::frame(std::uint64_t i) const noexcept {
-  const std::uint64_t begin = offsets_[i];
-  const std::uint64_t end = gaps_ ? end_before_gap(i) : offsets_[i + 1];
+  const std::uint64_t begin = offset(i);
+  const std::uint64_t end = gaps_ ? end_before_gap(i) : offset(i + 1);
   const bool is_possible = end >= begin && end - begin >= kFrameBytes;
   return {begin, is_possible ? end - begin - kFrameBytes
                              : std::numeric_limits<std::uint64_t>::max()};

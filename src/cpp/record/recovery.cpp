@@ -299,18 +299,35 @@ bool is_end_proven(const FileView& view, std::uint64_t payload) {
   return end && (*end == view.size() || next_of(*end));
 }
 
+namespace {
+
+// The kind of a file; kTfrecord if it holds verified frames.
+Content content_of(const FileView& view) {
+  Buffer buffer;
+  const Content content = recognize(view.copy(0, kRecognizeBytes, &buffer));
+  if (content != Content::kGzip && content != Content::kZlib) return content;
+  const std::atomic<bool> cancelled{false};
+  FrameWalk walk(Recovery::kRepair, &cancelled);
+  return walk.holds_frames(view) ? Content::kTfrecord : content;
+}
+
+}  // namespace
+
+void check_plain(const FileView& view) {
+  const Content content = content_of(view);
+  if (content != Content::kGzip && content != Content::kZlib) return;
+  throw Error(Errc::kCompressed,
+              std::string(content == Content::kGzip ? "this is a GZIP file"
+                                                    : "this looks like a ZLIB stream") +
+                  ", but the files of the dataset that were checked are plain",
+              view.name());
+}
+
 Error framing_error(const FileView& view, Fault fault, std::uint64_t n_records) {
   std::string reason = describe(fault);
   if (fault.offset == 0 &&
       (fault.code == Errc::kLengthCrc || fault.code == Errc::kTruncatedHeader)) {
-    Buffer buffer;
-    Content content = recognize(view.copy(0, kRecognizeBytes, &buffer));
-    if (content == Content::kGzip || content == Content::kZlib) {
-      const std::atomic<bool> cancelled{false};
-      FrameWalk walk(Recovery::kRepair, &cancelled);
-      if (walk.holds_frames(view)) content = Content::kTfrecord;
-    }
-    reason = describe_foreign(content, &fault);
+    reason = describe_foreign(content_of(view), &fault);
   }
   const std::string change = view.describe_change();
   if (!change.empty()) reason += "; " + change;

@@ -150,4 +150,7 @@ bool is_end_proven(const FileView& view, std::uint64_t payload);
 // verified frames is never reported as compressed.
 Error framing_error(const FileView& view, Fault fault, std::uint64_t n_records);
 
+// Throws Error if a file that was assumed to be plain is compressed.
+void check_plain(const FileView& view);
+
 }  // namespace fastrec

@@ -186,7 +186,7 @@ class _File:
                 raise InterruptedError
 
         name = os.fsencode(check.path)
-        table = _core.FileTable([name], ["pread"])
+        table = _core.FileTable(name, ["pread"])
         file = (check.path, check.content)
         with frame_stream(
             [file], table, [0], "skip", on_read=on_read, on_wait=raise_if_stopped

@@ -36,6 +36,8 @@ from fastrec.convert import (
     write_tfrecords,
 )
 from fastrec.convert.to_table import TABLE_SUFFIXES
+from fastrec.storage.paths import is_remote, version_of
+from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames
 
 __all__ = ["convert"]
@@ -123,6 +125,9 @@ def convert(
     is_table = Path(out).suffix.lower() in TABLE_SUFFIXES
     compressed = None if compression is Compression.NONE else compression.value.upper()
     is_images = out.endswith("/")
+    if (is_table or is_images) and is_remote(out):
+        msg = f"only TFRecord files are written to URLs, got {redacted(out)}"
+        raise typer.BadParameter(msg, param_hint="--out")
     _check_used(
         out,
         is_records=not is_table and not is_images,
@@ -185,7 +190,7 @@ def convert(
         raise FileExistsError(error.errno, reason, error.filename) from error
     except KeyError as error:  # a column
         raise fr.Error(error.args[0]) from error
-    n_bytes = sum(Path(file).stat().st_size for file in files)
+    n_bytes = sum(version_of(file)[0] for file in files)
     if not as_json:
         console().print(f"wrote {counted(n_records, 'record')} to {in_summary(files)}")
     print_written(files, n_records, n_bytes, watch, as_json=as_json)

@@ -40,6 +40,14 @@ def index(
             show_default=False,
         ),
     ] = None,
+    next_to_data: Annotated[
+        bool,
+        typer.Option(
+            help="Keep the indexes in .fastrec/index.frecidx in the common directory of "
+            "the files, where fastrec.open always looks; it may be copied with them.",
+            show_default=False,
+        ),
+    ] = False,
     rank: Annotated[
         int, typer.Option(min=0, help="Number of this machine, from 0.")
     ] = 0,
@@ -61,8 +69,8 @@ def index(
     """Build the indexes of TFRecord files ahead of time.
 
     An index has the place of each record, so that any of them can be read. fastrec also
-    builds it when it is first needed, and again when the file has changed. Ctrl-C keeps
-    the indexes that are complete.
+    builds it when it is first needed, and again when the file has changed. The indexes of
+    all files are one file. Ctrl-C keeps those that are complete.
     """
     if rank >= world_size:
         msg = f"must be less than the world size ({world_size}), got {rank}"
@@ -78,7 +86,11 @@ def index(
             counts, n_walked = _indexed_by_ray(inputs, index_dir, ray)
         else:
             counts, n_walked = indexed(
-                inputs, index_dir=index_dir, rank=rank, world_size=world_size
+                inputs,
+                index_dir=index_dir,
+                next_to_data=next_to_data,
+                rank=rank,
+                world_size=world_size,
             )
     seconds = watch.seconds
     if tfrecord2idx is not None:

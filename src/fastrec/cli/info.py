@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,13 +26,8 @@ from fastrec.cli.terminal import (
     size,
 )
 from fastrec.storage.compression import Content, contents_of
-from fastrec.storage.index import (
-    Count,
-    cache_dir,
-    index_path,
-    make_counts,
-    make_indexes,
-)
+from fastrec.storage.index import make_counts, make_indexes, n_indexed
+from fastrec.storage.index_files import cache_dir
 from fastrec.storage.paths import version_of
 
 __all__ = ["info"]
@@ -53,14 +47,14 @@ def info(paths: Paths, *, as_json: AsJson = False) -> None:
     """
     files = files_of(paths, joins=False)
     contents = contents_of(files)
-    n_indexed = sum(map(_is_indexed, files, contents))
+    n_before = n_indexed(list(zip(files, contents, strict=True)))
     indexed(files)  # behind a progress bar
-    sizes = [_record_sizes(*file) for file in zip(files, contents, strict=True)]
+    sizes = _record_sizes(files, contents)
     n_each = -(-_N_SAMPLED // len(files))
     sample = itertools.chain.from_iterable(
         itertools.islice(first_records([path]), n_each) for path in files
     )
-    report = _Report.of(files, contents, sizes, n_indexed, sample)
+    report = _Report.of(files, contents, sizes, n_before, sample)
     if as_json:
         console().print(json_line(asdict(report)))
     else:
@@ -125,21 +119,16 @@ class _Report:
         )
 
 
-def _is_indexed(path: str, content: Content) -> bool:
-    version = version_of(path)
-    if content == "plain":
-        cached = index_path(path)
-        return _core.Index.load(os.fsencode(cached), *version) is not None
-    return Count.load(os.fsencode(index_path(path, None, Count)), *version) is not None
-
-
-def _record_sizes(path: str, content: Content) -> npt.NDArray[np.int64]:
-    if content == "plain":
-        offsets = make_indexes([path])[0].offsets
+def _record_sizes(
+    files: Sequence[str], contents: Sequence[Content]
+) -> list[npt.NDArray[np.int64]]:
+    """Return the sizes of the records in each file."""
+    if set(contents) <= {"plain"}:
+        indexes = make_indexes(files)
     else:
-        offsets = make_counts([(path, content)], None)[0].offsets
-    ends = offsets.astype(np.int64)
-    return ends[1:] - ends[:-1] - _FRAMING_BYTES
+        indexes = make_counts(list(zip(files, contents, strict=True)))
+    offsets = [index.offsets.astype(np.int64) for index in indexes]
+    return [each[1:] - each[:-1] - _FRAMING_BYTES for each in offsets]
 
 
 def _survey(sample: Iterable[PlacedRecord]) -> tuple[dict[str, int], list[str], str]:

@@ -51,6 +51,7 @@ def indexed(
     paths: Iterable[str],
     *,
     index_dir: Path | None = None,
+    next_to_data: bool = False,
     rank: int = 0,
     world_size: int = 1,
 ) -> tuple[dict[str, int], int]:
@@ -69,6 +70,7 @@ def indexed(
         counts = fr.build_index(
             list(paths),
             index_dir=index_dir,
+            next_to_data=next_to_data,
             rank=rank,
             world_size=world_size,
             progress=show,

@@ -139,7 +139,7 @@ def _record_sizes(ds: fr.Dataset) -> tuple[Histogram | None, float]:
     """
     files = ds._view.files
     if ds.is_streamed:
-        n_bytes = sum(count.n_bytes for count in files.counts())
+        n_bytes = int(files.counts().n_bytes.sum())
         return None, n_bytes / len(ds) - _FRAMING_BYTES
     offsets = [index.offsets for index in files.indexes() if len(index)]
     of_files = [np.diff(each.astype(np.int64)) - _FRAMING_BYTES for each in offsets]

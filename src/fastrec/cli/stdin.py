@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import fastrec as fr
-from fastrec import _core
 from fastrec.cli.terminal import size
-from fastrec.storage.index import Count, index_path
+from fastrec.storage.index_files import index_path
 
 __all__ = ["FrameCounter", "copied_stdin", "copies"]
 
@@ -50,8 +49,7 @@ def copied_stdin(n_records: int | None = None) -> str:
         raise fr.Error(msg)
     folder = _copies.enter_context(tempfile.TemporaryDirectory(prefix="fastrec-"))
     path = Path(folder) / "stdin"
-    for kind in (_core.Index, Count):
-        _copies.callback(index_path(str(path), None, kind).unlink, missing_ok=True)
+    _copies.callback(index_path(str(path)).unlink, missing_ok=True)
     n_bytes_max = shutil.disk_usage(folder).free // 2
     counter, n_bytes = FrameCounter(), 0
     with path.open("wb") as target:

@@ -11,7 +11,7 @@ from fastrec.options import (
     positive_int,
 )
 from fastrec.storage.compression import contents_of
-from fastrec.storage.index import make_counts, make_indexes
+from fastrec.storage.index import IndexPlace, make_counts, make_indexes
 from fastrec.storage.paths import Paths, expand
 from fastrec.storage.stores import StorageOptions
 
@@ -23,6 +23,7 @@ def build_index(
     paths: Paths,
     *,
     index_dir: str | os.PathLike[str] | None = None,
+    next_to_data: bool = False,
     rank: int = 0,
     world_size: int = 1,
     progress: Callable[[int, int], object] | None = None,
@@ -30,7 +31,7 @@ def build_index(
 ) -> dict[str, int]:
     """Build the indexes of files ahead of time, so that later reads do not wait.
 
-    Compressed files have no index; their records are counted.
+    The indexes of all files together are one file.
 
     Parameters
     ----------
@@ -39,6 +40,10 @@ def build_index(
     index_dir : path-like, optional
         Where to keep the indexes, instead of the user's cache. Machines may share it.
         Pass the same directory to `fastrec.open`.
+    next_to_data : bool, default False
+        Keep the indexes in ``.fastrec/index.frecidx`` in the common directory of the
+        files, where `fastrec.open` always looks. It may be copied with the files: an
+        index is used for any file of the same name and size.
     rank, world_size : int
         Divide the files among machines: this one indexes every `world_size`-th file,
         starting with file `rank`.
@@ -61,19 +66,24 @@ def build_index(
     """
     world_size = positive_int("world_size", world_size)
     rank = non_negative_int("rank", rank)
+    if next_to_data and (index_dir is not None or world_size > 1):
+        msg = "next_to_data=True excludes index_dir= and world_size="
+        raise ValueError(msg)
     if rank >= world_size:
         msg = f"rank must be less than world_size={world_size}, got {rank}"
         raise ValueError(msg)
     names = expand(paths, storage_options=storage_options)
     own_files = names[rank::world_size]
-    files = list(zip(own_files, contents_of(own_files), strict=True))
-    plain = [path for path, content in files if content == "plain"]
-    indexes = make_indexes(
-        plain, index_dir=index_dir, progress=progress, must_keep=True
+    place = IndexPlace(
+        index_dir,
+        part=(rank, world_size) if world_size > 1 else None,
+        is_next_to_data=next_to_data,
+        must_keep=True,
     )
-    # If any file is compressed, all are read in sequence, and the counts are needed.
-    streams = [] if len(plain) == len(files) else files
-    counts = make_counts(streams, index_dir)
-    n_records = dict(zip(plain, map(len, indexes), strict=True))
-    n_records |= {file[0]: len(n) for file, n in zip(streams, counts, strict=True)}
-    return {path: n_records[path] for path in own_files}
+    contents = contents_of(own_files)
+    if set(contents) <= {"plain"}:
+        indexes = make_indexes(own_files, place=place, progress=progress)
+    else:  # all are read in sequence, so the plain ones need checksums, too
+        files = list(zip(own_files, contents, strict=True))
+        indexes = make_counts(files, place=place)
+    return dict(zip(own_files, indexes.counts.tolist(), strict=True))

@@ -17,7 +17,7 @@ from fastrec.loader.loader import Loader
 from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
 from fastrec.storage.atomic import replacement
-from fastrec.storage.index import cache_dir
+from fastrec.storage.index_files import cache_dir
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import Transform
 

@@ -21,7 +21,7 @@ from fastrec.options import (
     checked_limits,
     positive_int,
 )
-from fastrec.sources.file_set import File, FileOptions, FileSet
+from fastrec.sources.file_set import FileGroup, FileOptions, FileSet
 from fastrec.sources.source import Reading, Source
 from fastrec.sources.view import View
 from fastrec.storage.compression import Compression, check_compression
@@ -146,7 +146,7 @@ def open(
         raise ValueError(msg)
     policy, checked = check_on_error(on_error), checked_limits(limits)
     names = expand(paths, joins=True, storage_options=storage_options)
-    files = FileSet([File(name, options) for name in names], policy, checked)
+    files = FileSet([FileGroup(names, options)], policy, checked)
     schema, columns = schema_or_names(features, context_features, sequence_features)
     return Dataset(View(Source(files, [Reading(len(files), schema, columns)])))
 

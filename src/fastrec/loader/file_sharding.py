@@ -13,6 +13,8 @@ steps:
 
 from __future__ import annotations
 
+import heapq
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,11 +46,14 @@ def assign_files(
 ) -> FileSharding | None:
     """Assign files to ranks, or return None if the ranks would be too imbalanced."""
     files: list[list[int]] = [[] for _ in range(world_size)]
-    n_records = [0] * world_size
+    ranks = [
+        (0, rank) for rank in range(world_size)
+    ]  # a heap: the fewest records first
     for file in np.argsort(-np.array(n_records_by_file), kind="stable").tolist():
-        rank = min(range(world_size), key=n_records.__getitem__)
+        n, rank = ranks[0]
         files[rank].append(file)
-        n_records[rank] += n_records_by_file[file]
+        heapq.heapreplace(ranks, (n + n_records_by_file[file], rank))
+    n_records = [n for n, _ in sorted(ranks, key=operator.itemgetter(1))]
     n_all = sum(n_records)
     limit = _MAX_IMBALANCE_TO_DROP if drop_last else _MAX_IMBALANCE
     if not min(n_records) or max(n_records) * world_size > limit * n_all:

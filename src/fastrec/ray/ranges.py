@@ -43,10 +43,10 @@ def divided(view: View, versions: Sequence[Version], n_ranges: int) -> list[Rang
     return [Range(view, versions, first, last) for first, last in pairs if first < last]
 
 
-def _bounds_by_bytes(indexes: Sequence[_core.Index], n_ranges: int) -> list[int]:
+def _bounds_by_bytes(indexes: _core.Indexes, n_ranges: int) -> list[int]:
     """Return record numbers between which files have about equal bytes."""
-    records = np.cumsum([0, *map(len, indexes)])
-    ends = np.cumsum([int(index.offsets[-1]) for index in indexes])
+    records = np.cumsum([0, *indexes.counts])
+    ends = np.cumsum(indexes.n_bytes)
     bounds = [0]
     for byte in even_bounds(int(ends[-1]), n_ranges)[1:-1] if records[-1] else ():
         file = int(np.searchsorted(ends, byte, side="right"))
@@ -165,10 +165,11 @@ class SentRange:
         if self._numbers is None:
             return self._view
         source = self._view.source
-        files = source.files.with_indexes(
+        indexes = [
             None if offsets is None else offsets.to_index(path)
             for path, offsets in zip(source.files.files, self._offsets, strict=True)
-        )
+        ]
+        files = source.files.with_indexes(indexes)
         return View(source.of(files)).selected(self._numbers)
 
 

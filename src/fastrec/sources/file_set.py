@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.errors import Error, advise_on_error
@@ -17,8 +22,15 @@ from fastrec.on_error import ErrorPolicy, Report, SkippedSpan, log_gaps, recover
 from fastrec.options import Limits
 from fastrec.sources.selection import Numbers
 from fastrec.storage import index
-from fastrec.storage.compression import Compression, Content, FileContent, contents_of
-from fastrec.storage.index import Count, make_counts
+from fastrec.storage.compression import (
+    Compression,
+    Content,
+    FileContent,
+    contents_of,
+    sampled_contents,
+)
+from fastrec.storage.index import IndexPlace
+from fastrec.storage.index_files import joined_names
 from fastrec.storage.remote import RemotePath
 
 if TYPE_CHECKING:
@@ -26,10 +38,15 @@ if TYPE_CHECKING:
 
     from fastrec.storage.range_readers import RangeReaders
 
-__all__ = ["File", "FileOptions", "FileSet"]
+__all__ = ["FileGroup", "FileOptions", "FileSet"]
+
+_T = TypeVar("_T")
 
 # Records whose stored checksums are in the fingerprint, in addition to the last one.
 _N_FINGERPRINTED = 17
+
+# Of more files, only a sample is opened before the first batch.
+_MAX_INSPECTED = 1024
 
 
 class FileOptions(NamedTuple):
@@ -42,34 +59,118 @@ class FileOptions(NamedTuple):
     cache_bytes: int | None = None
 
 
-class File:
-    """A file with its options and index. File sets share it."""
+class FileGroup:
+    """The files of one `fastrec.open`, and what is known about them.
 
-    __slots__ = ("content", "count", "index", "options", "path", "plain")
+    File sets share it. Nothing in it is kept per file except paths, contents and packed
+    indexes, because there may be 100,000 files.
+    """
 
-    def __init__(self, path: str, options: FileOptions | None = None) -> None:
-        self.path = path
+    def __init__(
+        self, paths: Sequence[str], options: FileOptions | None = None
+    ) -> None:
+        self.paths = list(paths)
         self.options = FileOptions() if options is None else options
-        self.content: Content | None = None
-        self.plain: str | None = None  # the path of the decompressed file
-        self.index: _core.Index | None = None
-        self.count: Count | None = None
+        self.contents: list[Content] | None = None
+        self.is_assumed = False  # whether `contents` are those of a sample
+        self.plain: list[str] | None = None  # the paths of the decompressed files
+        self.indexes: _core.Indexes | None = None
+        self.counts: _core.Indexes | None = None  # with checksums, of streams
+        self._walked: dict[int, _core.Index] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return File, (self.path, self.options)
+        if all(type(path) is str for path in self.paths):
+            packed = zlib.compress(joined_names(self.paths), 1)
+            return _unpickled, (packed, self.options)
+        return FileGroup, (self.paths, self.options)
 
-    def gaps(self) -> list[SkippedSpan]:
-        """Return the gaps in its framing that were found so far."""
-        scans = [scan for scan in (self.index, self.count) if scan is not None]
-        return [gap for scan in scans for gap in scan.gaps]
+    def part(self, numbers: Sequence[int]) -> FileGroup:
+        """Return the files with these numbers, and what is known about them."""
 
-    def rescanned(self) -> File:
-        """Return a copy for another error policy, with an index only if still valid."""
-        file = File(self.path, self.options)
-        file.content, file.plain = self.content, self.plain
-        if not self.gaps():
-            file.index, file.count = self.index, self.count
-        return file
+        def chosen(values: Sequence[_T] | None) -> list[_T] | None:
+            return None if values is None else [values[i] for i in numbers]
+
+        def chosen_of(indexes: _core.Indexes | None) -> _core.Indexes | None:
+            return (
+                None
+                if indexes is None
+                else _core.Indexes([indexes[i] for i in numbers])
+            )
+
+        group = FileGroup([self.paths[i] for i in numbers], self.options)
+        group.contents, group.is_assumed = chosen(self.contents), self.is_assumed
+        group.plain = chosen(self.plain)
+        group.indexes, group.counts = chosen_of(self.indexes), chosen_of(self.counts)
+        return group
+
+    def keep_walked(
+        self, number: int, plain: Sequence[str], offsets: npt.NDArray[np.uint64]
+    ) -> None:
+        """Keep the index of a file that was read to its end."""
+        if self.indexes is not None or number in self._walked:
+            return
+        index_dir = self.options.index_dir
+        if self.is_large:
+            self._walked[number] = index.index_of(plain[number], offsets)
+        else:
+            self._walked[number] = index.keep_index(
+                plain[number], offsets, index_dir=index_dir
+            )
+        if len(self._walked) == len(self.paths):
+            walked = [self._walked[i] for i in range(len(self.paths))]
+            self.indexes = _core.Indexes(walked)
+            self._walked.clear()
+            index.keep_indexes(plain, self.indexes, index_dir)
+
+    def scans(self) -> list[_core.Indexes]:
+        """Return the indexes that are known so far."""
+        return [scan for scan in (self.indexes, self.counts) if scan is not None]
+
+    def rescanned(self) -> FileGroup:
+        """Return a copy for another error policy, with indexes only if still valid."""
+        group = FileGroup(self.paths, self.options)
+        group.contents, group.is_assumed = self.contents, self.is_assumed
+        group.plain = self.plain
+        if not any(scan.has_gaps for scan in self.scans()):
+            group.indexes, group.counts = self.indexes, self.counts
+        return group
+
+    def detected(self) -> list[Content]:
+        """Return the compression of each file: `compression`, or detected if "auto".
+
+        Of many files, only a sample is opened. Then plain files are checked when they
+        are first read, and compressed ones are detected again when they are opened.
+        """
+        if self.contents is None:
+            compression = self.options.compression
+            if compression != "auto" or not self.is_large or self.options.cache_dir:
+                self.contents = contents_of(self.paths, compression)
+            else:
+                known = index.known_contents(self.paths, self.options.index_dir)
+                unknown = [i for i, content in enumerate(known) if content == "auto"]
+                sampled = sampled_contents([self.paths[i] for i in unknown])
+                for i, content in zip(unknown, sampled, strict=True):
+                    known[i] = content
+                self.contents, self.is_assumed = known, True
+        return self.contents
+
+    @property
+    def is_large(self) -> bool:
+        """Whether looking at every file would delay the first batch."""
+        return len(self.paths) > _MAX_INSPECTED
+
+    def read_as(self) -> list[Content]:
+        """Return the compression of each file after expansion to `cache_dir`."""
+        contents = self.detected()
+        if self.options.cache_dir is not None:
+            return ["plain"] * len(contents)
+        if self.is_assumed and set(contents) != {"plain"}:
+            return ["auto"] * len(contents)
+        return contents
+
+
+def _unpickled(packed: bytes, options: FileOptions) -> FileGroup:
+    return FileGroup(os.fsdecode(zlib.decompress(packed)).split("\0"), options)
 
 
 class FileSet:
@@ -77,18 +178,19 @@ class FileSet:
 
     def __init__(
         self,
-        files: Iterable[File],
+        groups: Iterable[FileGroup],
         on_error: ErrorPolicy = "raise",
         limits: Limits | None = None,
     ) -> None:
-        self._files = list(files)
-        self.files = [file.path for file in self._files]
+        self._groups = list(groups)
+        self.files = _chained([group.paths for group in self._groups])
         self.on_error = on_error
         self.limits = Limits() if limits is None else limits
         # Not cached_property: its lock, before Python 3.12, may be held during a fork.
-        self._formats: list[Content] | None = None
         self._is_streamed: bool | None = None
-        self._paths: list[str] | None = None
+        self._is_remote: bool | None = None
+        self._indexes: _core.Indexes | None = None
+        self._counts: _core.Indexes | None = None
         self._renew_after_fork()
         renew_after_fork(self)
 
@@ -98,15 +200,15 @@ class FileSet:
         self.readers: RangeReaders | None = None  # of remote files, with the table
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FileSet, (self._files, self.on_error, self.limits)
+        return FileSet, (self._groups, self.on_error, self.limits)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self.files)
 
     def __repr__(self) -> str:
         n = len(self) - 1
         more = f" and {n:,} more {'file' if n == 1 else 'files'}" if n else ""
-        return repr(self._files[0].path) + more
+        return repr(self.files[0]) + more
 
     @classmethod
     def joined(cls, parts: Sequence[FileSet]) -> FileSet:
@@ -118,128 +220,118 @@ class FileSet:
         if any(part.limits != first.limits for part in parts):
             msg = "joined datasets must have equal limits=; pass it to fastrec.open()"
             raise ValueError(msg)
-        files = [file for part in parts for file in part._files]
-        return cls(files, first.on_error, first.limits)
+        groups = [group for part in parts for group in part._groups]
+        return cls(groups, first.on_error, first.limits)
 
     def first(self) -> FileSet:
         """Return the first file alone; nothing is expanded to `cache_dir`."""
-        first = self._files[0]
-        file = File(first.path, first.options._replace(cache_dir=None))
-        return FileSet([file], self.on_error, self.limits)
+        first = self._groups[0]
+        group = FileGroup(first.paths[:1], first.options._replace(cache_dir=None))
+        return FileSet([group], self.on_error, self.limits)
 
     def part(self, numbers: Iterable[int]) -> FileSet:
         """Return the files with these numbers."""
-        files = [self._files[number] for number in numbers]
-        return FileSet(files, self.on_error, self.limits)
+        ends = [*itertools.accumulate(len(group.paths) for group in self._groups)]
+        by_group = itertools.groupby(numbers, partial(bisect.bisect_right, ends))
+        groups = []
+        for i, chosen in by_group:
+            group = self._groups[i]
+            begin = ends[i] - len(group.paths)
+            groups.append(group.part([number - begin for number in chosen]))
+        return FileSet(groups, self.on_error, self.limits)
 
     def with_absolute_paths(self) -> FileSet:
         """Return the same files for processes in other directories."""
-        files = []
-        for file in self._files:
-            moved = file.rescanned()
-            if not isinstance(file.path, RemotePath):
-                moved.path = os.path.abspath(file.path)  # noqa: PTH100
-            files.append(moved)
-        return FileSet(files, self.on_error, self.limits)
+        groups = [group.rescanned() for group in self._groups]
+        for group in groups:
+            group.paths = [
+                path if isinstance(path, RemotePath) else os.path.abspath(path)  # noqa: PTH100
+                for path in group.paths
+            ]
+        return FileSet(groups, self.on_error, self.limits)
 
-    def with_indexes(self, indexes: Iterable[_core.Index | None]) -> FileSet:
+    def with_indexes(self, indexes: Sequence[_core.Index | None]) -> FileSet:
         """Return the same files with these indexes; the core checks their versions."""
-        files = []
-        for file, given in zip(self._files, indexes, strict=True):
-            copy = File(file.path, file.options)
-            copy.content, copy.index = file.content, given
-            files.append(copy)
-        return FileSet(files, self.on_error, self.limits)
+        known = [index is not None for index in indexes]
+        groups = []
+        begin = 0
+        for group in self._groups:
+            end = begin + len(group.paths)
+            for _, run in itertools.groupby(range(begin, end), known.__getitem__):
+                numbers = list(run)
+                part = group.part([number - begin for number in numbers])
+                given = [index for i in numbers if (index := indexes[i]) is not None]
+                part.indexes = _core.Indexes(given) if given else None
+                groups.append(part)
+            begin = end
+        return FileSet(groups, self.on_error, self.limits)
 
     def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
         """Return the same files under another error policy."""
         if on_error == self.on_error:
             return self
-        files = [file.rescanned() for file in self._files]
-        return FileSet(files, on_error, self.limits)
-
-    def _known(
-        self, name: str, find: Callable[[FileOptions, list[File]], Iterable[object]]
-    ) -> list[Any]:
-        """Return an attribute of all files; `find` computes it for files without it."""
-        files = dict.fromkeys(self._files)  # a file may be listed twice
-        missing = [file for file in files if getattr(file, name) is None]
-        for options, run in itertools.groupby(missing, lambda file: file.options):
-            group = list(run)
-            for file, value in zip(group, find(options, group), strict=True):
-                setattr(file, name, value)
-        return [getattr(file, name) for file in self._files]
+        groups = {group: group.rescanned() for group in self._groups}
+        return FileSet([groups[g] for g in self._groups], on_error, self.limits)
 
     # Contents.
 
     @property
     def formats(self) -> list[Content]:
         """The compression of each file: `compression`, or detected if "auto"."""
-        if self._formats is None:
-            self._formats = self._known(
-                "content",
-                lambda options, files: contents_of(
-                    [file.path for file in files], options.compression
-                ),
-            )
-        return self._formats
+        return _chained([group.detected() for group in self._groups])
 
     @property
     def is_streamed(self) -> bool:
         """Whether any file is read as a stream: compressed, and not expanded."""
         if self._is_streamed is None:
-            self._is_streamed = any(content != "plain" for content in self._read_as())
+            contents = set[str]().union(*(group.read_as() for group in self._groups))
+            self._is_streamed = bool(contents - {"plain"})
         return self._is_streamed
-
-    def _read_as(self) -> list[Content]:
-        """Return the compression of each file after expansion to `cache_dir`."""
-        return [
-            content if file.options.cache_dir is None else "plain"
-            for file, content in zip(self._files, self.formats, strict=True)
-        ]
 
     @property
     def paths(self) -> list[str]:
         """The paths to read. Copies compressed and remote files to `cache_dir`."""
-        if self._paths is not None:
-            return self._paths
-        formats = dict(zip(self._files, self.formats, strict=True))
+        return _chained([self._plain(group) for group in self._groups])
 
-        def plain(options: FileOptions, files: list[File]) -> list[str]:
-            paths = [file.path for file in files]
-            if options.cache_dir is None:
-                return paths
-            from fastrec.storage.local_copies import local_copies
+    def _plain(self, group: FileGroup) -> list[str]:
+        """Return the paths to read in a group."""
+        if group.plain is None:
+            cache_dir = group.options.cache_dir
+            if cache_dir is None:
+                group.plain = group.paths
+            else:
+                from fastrec.storage.local_copies import local_copies
 
-            of_files = [formats[file] for file in files]
-            return local_copies(
-                paths,
-                of_files,
-                options.cache_dir,
-                self.limits.max_expansion_ratio,
-                options.cache_bytes,
-            )
-
-        self._paths = self._known("plain", plain)
-        return self._paths
+                group.plain = local_copies(
+                    group.paths,
+                    group.detected(),
+                    cache_dir,
+                    self.limits.max_expansion_ratio,
+                    group.options.cache_bytes,
+                )
+        return group.plain
 
     @property
     def is_remote(self) -> bool:
         """Whether any file is read from a remote store."""
-        return any(isinstance(path, RemotePath) for path in self.paths)
+        if self._is_remote is None:
+            self._is_remote = any(isinstance(path, RemotePath) for path in self.paths)
+        return self._is_remote
 
     def keep_walked(self, pipeline: _core.Pipeline) -> None:
         """Keep the indexes of remote files that a pipeline has read to their end."""
         for i, offsets in pipeline.take_offsets():
-            file = self._files[i]
-            if file.index is None:
-                file.index = index.keep_index(
-                    self.paths[i], offsets, index_dir=file.options.index_dir
-                )
+            number = i
+            for group in self._groups:
+                if number < len(group.paths):
+                    group.keep_walked(number, self._plain(group), offsets)
+                    break
+                number -= len(group.paths)
 
     def contents(self) -> list[FileContent]:
         """Return the path and compression of each file, for sequential reading."""
-        return list(zip(self.paths, self._read_as(), strict=True))
+        read_as = _chained([group.read_as() for group in self._groups])
+        return list(zip(self.paths, read_as, strict=True))
 
     def check_random_access(self, what: str) -> None:
         """Raise a ValueError, naming the operation `what`, if a file is streamed."""
@@ -257,124 +349,143 @@ class FileSet:
         """The core's table of open files. A forked child creates a new one."""
         with self._lock:
             if self._table is None:
-                names = [os.fsencode(path) for path in self.files]
-                paths = [os.fsencode(path) for path in self.paths]
-                ios = [file.options.io for file in self._files]
+                paths = self.paths
+                ios = [group.options.io for group in self._groups]
+                if len(ios) > 1:
+                    ios = [
+                        group.options.io for group in self._groups for _ in group.paths
+                    ]
                 if self.is_remote:
                     from fastrec.storage.range_readers import RangeReaders, io_of
 
-                    self.readers = RangeReaders(self.paths)
-                    ios = [*map(io_of, self.paths, ios)]
+                    self.readers = RangeReaders(paths)
+                    ios = ios * len(paths) if len(ios) == 1 else ios
+                    ios = [*map(io_of, paths, ios)]
                 self._table = _core.FileTable(
-                    paths,
+                    joined_names(paths),
                     ios,
-                    names if paths != names else [],
+                    b"" if paths == self.files else joined_names(self.files),
                     self.limits.max_record_bytes,
                     None if self.readers is None else self.readers.requests,
+                    is_assumed_plain=any(group.is_assumed for group in self._groups),
                 )
                 self._expect()
             return self._table
 
     def _expect(self) -> None:
         """Pass the indexes to the core, which raises if a file has changed."""
-        if self._table is not None:
-            for i, file in enumerate(self._files):
-                if file.index is not None:
-                    self._table.expect(i, file.index)
+        if self._table is not None and self._indexes is not None:
+            self._table.expect(self._indexes)
 
     # Records.
 
-    def _scan_attribute(
-        self,
-        name: str,
-        scan: Callable[[FileOptions, list[File]], list[Any]],
-    ) -> list[Any]:
-        """Return an attribute of all files; `scan` computes it by reading a file."""
-
-        def find(options: FileOptions, files: list[File]) -> list[Any]:
-            scans = scan(options, files)
-            log_gaps(gap for of_file in scans for gap in of_file.gaps)
-            return scans
-
-        try:
-            return self._known(name, find)
-        except Error as error:
-            advise_on_error(error)
-            raise
-
-    def indexes(self) -> list[_core.Index]:
+    def indexes(self) -> _core.Indexes:
         """Return the index of each file, building those that are missing."""
         with self._lock:
-            self.check_random_access("this operation")
-            plain = dict(zip(self._files, self.paths, strict=True))
-            indexes = self._scan_attribute(
-                "index",
-                lambda options, files: index.make_indexes(
-                    [plain[file] for file in files],
-                    names=[file.path for file in files],
-                    io=options.io,
-                    index_dir=options.index_dir,
-                    recovery=recovery_of(self.on_error),
-                ),
+            if self._indexes is None:
+                self.check_random_access("this operation")
+                for group in self._groups:
+                    self._index(group)
+                self._set_indexes()
+            assert self._indexes is not None
+            return self._indexes
+
+    def _index(self, group: FileGroup) -> None:
+        """Index the files of a group."""
+        if group.indexes is not None:
+            return
+        with _advice():
+            group.indexes = index.make_indexes(
+                self._plain(group),
+                names=group.paths,
+                io=group.options.io,
+                place=IndexPlace(group.options.index_dir),
+                recovery=recovery_of(self.on_error),
+                is_assumed_plain=group.is_assumed,
             )
-            self._expect()
-            return indexes
+        log_gaps(_gaps(group.indexes))
+
+    def _set_indexes(self) -> None:
+        """Join the indexes of all groups, which are known."""
+        parts = [g.indexes for g in self._groups if g.indexes is not None]
+        self._indexes = parts[0] if len(parts) == 1 else _core.Indexes.joined(parts)
+        self._expect()
 
     def is_indexed(self) -> bool:
-        """Whether all indexes exist, in memory or in the cache."""
+        """Whether all indexes exist in memory, or in the cache if files are few.
+
+        Of many files, finding out would delay the first batch.
+        """
         if self.is_streamed:
             return False
-
-        def load(options: FileOptions, files: list[File]) -> Iterable[object]:
-            paths = [file.path if file.plain is None else file.plain for file in files]
-            loaded = index.load_indexes(paths, options.index_dir)
-            return [None] * len(files) if loaded is None else loaded
-
-        return None not in self._known("index", load)
-
-    def counts(self) -> list[Count]:
-        """Return the count of each compressed file, scanning those that are missing."""
         with self._lock:
-            contents = dict(zip(self._files, self.contents(), strict=True))
-            return self._scan_attribute(
-                "count",
-                lambda options, files: make_counts(
-                    [contents[file] for file in files],
-                    options.index_dir,
-                    recovery_of(self.on_error),
-                ),
+            if self._indexes is not None:
+                return True
+            for group in self._groups:
+                if group.indexes is None and not group.is_large:
+                    paths = group.paths if group.plain is None else group.plain
+                    group.indexes = index.load_indexes(paths, group.options.index_dir)
+                if group.indexes is None:
+                    return False
+            self._set_indexes()
+            return True
+
+    def counts(self) -> _core.Indexes:
+        """Return the index of each file's content, scanning files that have none."""
+        with self._lock:
+            if self._counts is None:
+                for group in self._groups:
+                    self._count(group)
+                parts = [g.counts for g in self._groups if g.counts is not None]
+                self._counts = (
+                    parts[0] if len(parts) == 1 else _core.Indexes.joined(parts)
+                )
+            return self._counts
+
+    def _count(self, group: FileGroup) -> None:
+        """Index the content of the files of a group."""
+        if group.counts is not None:
+            return
+        files = list(zip(self._plain(group), group.read_as(), strict=True))
+        with _advice():
+            group.counts = index.make_counts(
+                files,
+                place=IndexPlace(group.options.index_dir),
+                recovery=recovery_of(self.on_error),
             )
+        log_gaps(_gaps(group.counts))
 
     def n_known_records(self) -> int | None:
         """Return the number of records if all files were scanned, else None."""
-        scans = [file.count or file.index for file in self._files]
-        return None if None in scans else sum(len(scan) for scan in scans if scan)
+        scans = [group.counts or group.indexes for group in self._groups]
+        return None if None in scans else sum(scan.n_records for scan in scans if scan)
 
     def known_gaps(self) -> list[SkippedSpan]:
         """Return the gaps in the framing of files that were scanned so far."""
-        return [gap for file in self._files for gap in file.gaps()]
+        scans = [scan for group in self._groups for scan in group.scans()]
+        return [gap for scan in scans for gap in _gaps(scan)]
 
-    def _scans(self) -> list[_core.Index] | list[Count]:
+    def _scans(self) -> _core.Indexes:
         return self.counts() if self.is_streamed else self.indexes()
 
     def report(self) -> Report:
         """Return the regions that are skipped because their framing is damaged."""
-        gaps = [gap for of_file in self._scans() for gap in of_file.gaps]
-        return Report(tuple(gap.region for gap in gaps))
+        return Report(tuple(gap.region for gap in _gaps(self._scans())))
 
     def n_records_by_file(self) -> list[int]:
         """Return the number of records in each file."""
-        return [len(of_file) for of_file in self._scans()]
+        counts: list[int] = self._scans().counts.tolist()
+        return counts
 
     @property
     def n_records(self) -> int:
         """Number of records in all files."""
-        return sum(self.n_records_by_file())
+        return self._scans().n_records
 
     @property
     def n_bytes(self) -> int:
         """Size of all frames in bytes."""
-        return sum(int(index.offsets[-1]) for index in self.indexes())
+        return int(self.indexes().n_bytes.sum())
 
     def streamed_places(self, records: Numbers) -> list[tuple[int, int]]:
         """Return the file and the number in the file of each record of streams."""
@@ -389,15 +500,32 @@ class FileSet:
         n = self.n_records
         sampled = {n * i // _N_FINGERPRINTED for i in range(_N_FINGERPRINTED)}
         chosen = np.array(sorted(sampled | {n - 1}) if n else [], dtype=np.int64)
+        scans = self._scans()
         if self.is_streamed:
-            counts = self.counts()
-            sizes = [(count.n_bytes, len(count)) for count in counts]
             places = self.streamed_places(chosen)
-            stored = np.array([counts[i].payload_crc(number) for i, number in places])
+            stored = np.array([scans[i].payload_crc(number) for i, number in places])
         else:
-            indexes = self.indexes()
-            sizes = [(int(index.offsets[-1]), len(index)) for index in indexes]
-            stored = _core.stored_checksums(self.table, _core.Catalog(indexes), chosen)
-        for n_bytes, n_records in sizes:
-            digest.update(f"{n_bytes} {n_records};".encode())
+            stored = _core.stored_checksums(self.table, _core.Catalog(scans), chosen)
+        sizes = zip(scans.n_bytes.tolist(), scans.counts.tolist(), strict=True)
+        digest.update("".join([f"{n_bytes} {n};" for n_bytes, n in sizes]).encode())
         digest.update(stored.astype("<u4").tobytes())
+
+
+@contextlib.contextmanager
+def _advice() -> Iterator[None]:
+    """Add advice on on_error= to errors of scanning files."""
+    try:
+        yield
+    except Error as error:
+        advise_on_error(error)
+        raise
+
+
+def _chained(lists: Sequence[list[_T]]) -> list[_T]:
+    return lists[0] if len(lists) == 1 else [*itertools.chain.from_iterable(lists)]
+
+
+def _gaps(indexes: _core.Indexes) -> list[SkippedSpan]:
+    if not indexes.has_gaps:
+        return []
+    return [gap for of_file in indexes for gap in of_file.gaps]

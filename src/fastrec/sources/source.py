@@ -244,7 +244,7 @@ class Source:
             schema = self.inferred_in_sequence(numbers, unknown.names)
         else:
             indexes = self.files.indexes()
-            begins = [0, *itertools.accumulate(map(len, indexes))]
+            begins = [0, *itertools.accumulate(indexes.counts.tolist())]
             records = [range(begins[r.start], begins[r.stop]) for r in runs.values()]
             catalog = _core.Catalog(indexes, Selection(records).to_core())
             schema = self.inferred_of(catalog, unknown.names)

@@ -20,6 +20,8 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
+import numpy as np
+
 from fastrec import _core
 from fastrec.errors import CorruptionError
 from fastrec.storage.paths import local_head, version_of
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
+    "CODES",
     "COMPRESSED_SUFFIXES",
     "COMPRESSIONS",
+    "CONTENTS",
     "GZIP_MAGIC",
     "Codec",
     "Compression",
@@ -43,19 +47,23 @@ __all__ = [
     "contents_of",
     "inflated",
     "plain_name",
+    "sampled_contents",
 ]
 
 Compression: TypeAlias = Literal["auto", "GZIP", "ZLIB"] | None
 
-# The compression of a file.
-Content: TypeAlias = Literal["plain", "gzip", "zlib"]
+# The compression of a file; "auto" is detected when the file is opened.
+Content: TypeAlias = Literal["plain", "gzip", "zlib", "auto"]
 FileContent: TypeAlias = tuple[str, Content]
+
+# In the core.
+CODES: dict[Content, int] = {"plain": 0, "gzip": 1, "zlib": 2, "auto": 255}
 
 COMPRESSIONS = ("GZIP", "ZLIB")
 COMPRESSED_SUFFIXES = frozenset({".gz", ".gzip", ".zlib", ".zz", ".z"})
 GZIP_MAGIC = b"\x1f\x8b"
 
-_CONTENTS: dict[object, Content] = {None: "plain", "GZIP": "gzip", "ZLIB": "zlib"}
+CONTENTS: dict[object, Content] = {None: "plain", "GZIP": "gzip", "ZLIB": "zlib"}
 _WBITS = {"gzip": 31, "zlib": 15}
 
 # Bytes per read and per yield: fit in the L2 cache, but amortise the overhead of
@@ -66,6 +74,9 @@ _PLAIN_BYTES = 1 << 20
 
 # Detection decompresses at most this much of a file.
 _PROOF_BYTES = 1 << 10
+
+# Files of each suffix that `sampled_contents` opens.
+_MAX_SAMPLED = 64
 
 # Threads that detect compression. They mostly wait for I/O.
 _DETECTION_THREADS = 16
@@ -86,16 +97,45 @@ def contents_of(
 ) -> list[Content]:
     """Return the compression of each file: `compression`, or detected if "auto"."""
     if compression != "auto":
-        return [_CONTENTS[compression]] * len(files)
-    if len(files) == 1:
-        return [content_of(files[0])]
-    faults = Faults()
-    pool = TaskPool(_DETECTION_THREADS, cancel=faults.cancel)
-    try:
-        tasks = [pool.submit(partial(content_of, path, faults)) for path in files]
-        return [task.result() for task in tasks]
-    finally:
-        pool.stop()
+        return [CONTENTS[compression]] * len(files)
+    if any(isinstance(path, RemotePath) for path in files):
+        faults = Faults()
+        pool = TaskPool(_DETECTION_THREADS, cancel=faults.cancel)
+        try:
+            tasks = [pool.submit(partial(content_of, path, faults)) for path in files]
+            return [task.result() for task in tasks]
+        finally:
+            pool.stop()
+    looks_like = _core.recognize_files(
+        os.fsencode("\0".join(files)), _DETECTION_THREADS
+    )
+    contents: list[Content] = ["plain"] * len(files)
+    for i in np.flatnonzero(looks_like).tolist():
+        contents[i] = content_of(files[i])
+    return contents
+
+
+def sampled_contents(files: Sequence[str]) -> list[Content]:
+    """Return the compression of many files, by a sample of the files with each suffix.
+
+    If a sample differs, all files with its suffix are looked at.
+    """
+    suffixes = [path.rpartition(".")[2].lower() for path in files]
+    groups: dict[str, list[int]] = {}
+    for i, suffix in enumerate(suffixes):
+        is_compressed = f".{suffix}" in COMPRESSED_SUFFIXES
+        groups.setdefault(suffix if is_compressed else "", []).append(i)
+    found: list[Content] = ["plain"] * len(files)
+    for numbers in groups.values():
+        step = -(-len(numbers) // _MAX_SAMPLED)
+        contents = contents_of([files[i] for i in numbers[::step]])
+        if len(set(contents)) > 1:
+            contents = contents_of([files[i] for i in numbers])
+        else:
+            contents = contents[:1] * len(numbers)
+        for i, content in zip(numbers, contents, strict=True):
+            found[i] = content
+    return found
 
 
 def content_of(path: str, faults: Faults | None = None) -> Content:
@@ -157,6 +197,8 @@ def inflated(
     OSError
         If the file cannot be read.
     """
+    if content == "auto":
+        content = content_of(path)
     with _opened(path, faults) as file:
         if content == "plain":
             while piece := file.read(_PLAIN_BYTES):

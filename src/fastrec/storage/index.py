@@ -1,37 +1,41 @@
-"""Indexes: the offsets of a file's records, built once per version and cached.
+"""Indexes: the offsets of files' records, built once per version and cached.
 
-A plain file has a `_core.Index`; a compressed file has a `Count`, from one scan of
-its content. Both are built in parallel when they are first needed, and cached in
-``$FASTREC_CACHE`` (else ``$XDG_CACHE_HOME/fastrec``, else ``~/.cache/fastrec``) or in
-`index_dir`. The cache files (``src/cpp/file/cache_file.h``) have a checksum and the
-size and modification time of the data file; if these do not match, the index is
-rebuilt. If the cache is not writable, each process builds its own.
+The index of a plain file comes from a walk over its frame headers. The index of a
+compressed file comes from one scan of its content, and has the stored checksum of each
+payload. Missing indexes are built in parallel when they are first needed, and cached
+together (`fastrec.storage.index_files`). If the cache is not writable, each process
+builds its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.on_error import SkippedSpan
 from fastrec.options import default_num_threads
 from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
-from fastrec.storage.compression import FileContent
-from fastrec.storage.locks import open_lock_file, try_lock
+from fastrec.storage.compression import CODES, Content, FileContent, content_of
+from fastrec.storage.index_files import (
+    IndexSearch,
+    Scope,
+    contents_by_name,
+    index_path,
+    joined_names,
+)
+from fastrec.storage.locks import builder_lock
 from fastrec.storage.parallel import Progress, run_in_threads
-from fastrec.storage.paths import Version, version_of
+from fastrec.storage.paths import Version, version_of, versions_of
 from fastrec.storage.remote import RemotePath
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import CancelledError
@@ -39,150 +43,82 @@ from fastrec.tasks import CancelledError
 if TYPE_CHECKING:
     from pathlib import Path
 
-# hashlib and pathlib are slow to import, so the functions that need them do it.
-
 __all__ = [
-    "Count",
-    "builder_lock",
-    "cache_dir",
-    "index_path",
+    "IndexPlace",
+    "index_of",
     "keep_index",
+    "keep_indexes",
+    "known_contents",
     "load_indexes",
     "make_counts",
     "make_indexes",
+    "n_indexed",
     "rename_index",
     "write_tfrecord2idx",
 ]
 
 _log = logging.getLogger("fastrec")
 
-# Processes that build indexes lock one of this many files in the cache directory.
-_N_LOCKS = 64
-_POLL_SECONDS = 0.1
+# Files that one task scans, and how often a long build saves what it has.
+_MAX_FILES_PER_TASK = 512
+_TASKS_PER_THREAD = 8
+_SAVE_SECONDS = 60.0
 _N_REMOTE_THREADS = 16  # they wait for the network
-_LOG_AFTER_SECONDS = 5.0
-
-_ROW = np.dtype([("offset", "<u8"), ("payload_crc", "<u4")])
-_COUNT_KIND = "freccnt2"
 
 
-class Count:
-    """The number of records in a compressed file, and their offsets in its content.
+class _Scan(Protocol):
+    """Returns the indexes of the files with these numbers; `stop` ends it early."""
 
-    The table has a row for each record: the offset of its frame, and the stored
-    checksum of its payload. The last row is the size of the content, and 0.
+    def __call__(self, numbers: list[int], stop: threading.Event) -> _core.Indexes: ...
 
-    Attributes
-    ----------
-    version : Version
-        The version of the file that was counted.
-    gaps : list of SkippedSpan
-        The skipped part of the content: everything behind the first damage.
-    """
+
+class IndexPlace:
+    """Where indexes are kept: a cache, or next to the data."""
 
     def __init__(
         self,
-        table: npt.NDArray[Any],
-        version: Version,
-        gaps: Sequence[SkippedSpan] = (),
+        index_dir: str | os.PathLike[str] | None = None,
+        *,
+        part: tuple[int, int] | None = None,
+        is_next_to_data: bool = False,
+        must_keep: bool = False,
     ) -> None:
-        self._table = table
-        self.version = version
-        self.gaps = list(gaps)
+        self.index_dir = index_dir
+        self._part = part
+        self._is_next_to_data = is_next_to_data
+        self.must_keep = must_keep
 
-    @classmethod
-    def of(
-        cls,
-        offsets: npt.NDArray[np.uint64],
-        payload_crcs: npt.NDArray[np.uint32],
-        gaps: Sequence[SkippedSpan],
-        version: Version,
-    ) -> Count:
-        """Make the count of n frames from n + 1 offsets and n checksums."""
-        table = np.zeros(len(offsets), _ROW)
-        table["offset"] = offsets
-        table["payload_crc"][:-1] = payload_crcs
-        return cls(table, version, gaps)
-
-    @classmethod
-    def load(cls, path: bytes, size: int, mtime_ns: int) -> Count | None:
-        """Load the count at `path`, or return None if its version differs."""
-        content = _core.load_cache(path, _COUNT_KIND, size, mtime_ns)
-        if content is None or not content.size or content.size % _ROW.itemsize:
-            return None
-        return cls(content.view(_ROW), (size, mtime_ns))
-
-    def save(self, path: bytes) -> None:
-        """Write a cache file for `load`, or raise an OSError."""
-        _core.save_cache(path, _COUNT_KIND, *self.version, self._table.view(np.uint8))
-
-    def __len__(self) -> int:
-        return len(self._table) - 1
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the content."""
-        return int(self._table["offset"][-1])
-
-    @property
-    def offsets(self) -> npt.NDArray[np.uint64]:
-        """The offset of each record's frame in the content, and the end of the last."""
-        return np.asarray(self._table["offset"])
-
-    def offset(self, record: int) -> int:
-        """Return the offset of a record's frame in the content."""
-        return int(self._table["offset"][record])
-
-    def payload_crc(self, record: int) -> int:
-        """Return the stored checksum of a record's payload."""
-        return int(self._table["payload_crc"][record])
+    def path(self, scope: Scope) -> Path:
+        """Return the path of the index file of these files."""
+        return scope.path(
+            self.index_dir, part=self._part, is_next_to_data=self._is_next_to_data
+        )
 
 
-_Entry = TypeVar("_Entry", _core.Index, Count)
+def known_contents(
+    paths: Sequence[str], index_dir: str | os.PathLike[str] | None
+) -> list[Content]:
+    """Return the compression of each file by an index file, without opening the files.
 
-
-def cache_dir() -> Path:
-    """Return the cache directory, from the current environment."""
-    from pathlib import Path
-
-    for variable, tail in (("FASTREC_CACHE", "."), ("XDG_CACHE_HOME", "fastrec")):
-        if value := os.environ.get(variable):
-            return Path(value) / tail
-    try:
-        return Path.home() / ".cache" / "fastrec"
-    except RuntimeError:  # no home directory, as in containers
-        return Path(os.devnull)  # nothing can be written there
-
-
-def index_path(
-    path: str,
-    index_dir: str | os.PathLike[str] | None = None,
-    kind: type = _core.Index,
-) -> Path:
-    """Return the cache path of a file's index or count."""
-    import hashlib
-    from pathlib import Path
-
-    directory = (
-        cache_dir() / "index" if index_dir is None else Path(index_dir).expanduser()
-    )
-    real = path if isinstance(path, RemotePath) else os.path.realpath(path)
-    key = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
-    suffix = "freccnt" if kind is Count else "frecidx"
-    return directory / f"{Path(real).name[:100]}.{key}.{suffix}"
+    It is "auto" for files without an index. The files may have changed since.
+    """
+    names = {code: name for name, code in CODES.items()}
+    return [names[code] for code in contents_by_name(paths, index_dir).tolist()]
 
 
 def load_indexes(
     paths: Sequence[str], index_dir: str | os.PathLike[str] | None
-) -> list[_core.Index] | None:
-    """Load the cached indexes of all `paths`, or return None if one is missing."""
-    found = []
-    for path in paths:
-        index = _load(_core.Index, path, index_dir)
-        if index is None:
-            return None
-        found.append(index)
-    return found
+) -> _core.Indexes | None:
+    """Load the cached indexes of all plain `paths`, or return None if one is missing."""
+    search = _search(paths, ["plain"] * len(paths), False, index_dir)
+    return search.indexes() if search.is_complete else None
+
+
+def n_indexed(files: Sequence[FileContent]) -> int:
+    """Return the number of files with a cached index, or count if compressed."""
+    paths = [path for path, _ in files]
+    contents = [content for _, content in files]
+    return len(paths) - len(_search(paths, contents, False, None).missing)
 
 
 def make_indexes(
@@ -190,108 +126,133 @@ def make_indexes(
     *,
     names: Sequence[str] | None = None,
     io: str = "auto",
-    index_dir: str | os.PathLike[str] | None = None,
+    place: IndexPlace | None = None,
     progress: Progress | None = None,
-    must_keep: bool = False,
     recovery: str = "raise",
-) -> list[_core.Index]:
-    """Return the index of each plain file, building those that are not cached.
+    is_assumed_plain: bool = False,
+) -> _core.Indexes:
+    """Return the indexes of plain files, building those that are not cached.
 
     Errors name the files by `names`. `recovery` is "raise", "skip" or "resync"; an
     index with gaps is not cached, so cached indexes are valid for all three. With
-    `must_keep`, an index that cannot be cached raises an OSError.
+    `is_assumed_plain`, a compressed file raises.
     """
-    n_bytes = sum(version_of(path)[0] for path in paths)
     scan = _core.ScanProgress()
     n_threads = max(1, default_num_threads() // max(1, len(paths)))
-    is_remote = any(isinstance(path, RemotePath) for path in paths)
     table: list[_core.FileTable] = []
-    if is_remote:
+    if any(isinstance(path, RemotePath) for path in paths):
         from fastrec.storage.range_readers import remote_table
 
         table.append(remote_table(paths, io))
 
-    def build(i: int, _is_cancelled: threading.Event) -> _core.Index:
+    def build(numbers: list[int], stop: threading.Event) -> _core.Indexes:  # noqa: ARG001 (`scan` stops)
         if table:
-            return _core.Index.build_in(table[0], i, n_threads, scan, recovery)
-        name = os.fsencode((names or paths)[i])
-        path = os.fsencode(paths[i])
-        return _core.Index.build(path, io, n_threads, scan, name, recovery)
+            chosen = np.array(numbers, np.int64)
+            return _core.Indexes.build_in(table[0], chosen, n_threads, scan, recovery)
+        return _core.Indexes.build(
+            joined_names([paths[i] for i in numbers]),
+            io,
+            n_threads,
+            scan,
+            joined_names([names[i] for i in numbers]) if names else b"",
+            recovery,
+            is_assumed_plain,
+        )
 
-    def report() -> None:
-        if progress is not None:
-            progress(min(scan.n_bytes, n_bytes), n_bytes)
-
-    indexes = _load_or_build(
-        _core.Index,
+    return _load_or_build(
         paths,
+        ["plain"] * len(paths),
         build,
-        index_dir=index_dir,
-        progress_text=lambda _n_done, seconds: (
-            f"indexing {len(paths)} files, {n_bytes / 1e9:.1f} GB: "
-            f"{scan.n_bytes / 1e9 / seconds:.2f} GB/s so far"
-        ),
+        place=place or IndexPlace(),
+        needs_crcs=False,
+        n_bytes_done=lambda: scan.n_bytes,
+        progress=progress,
         cancel=scan.cancel,
-        on_poll=report,
-        must_keep=must_keep,
-        n_threads=_N_REMOTE_THREADS if is_remote else None,
+        n_threads=_N_REMOTE_THREADS if table else None,
     )
-    report()
-    return indexes
 
 
 def make_counts(
     files: Sequence[FileContent],
-    index_dir: str | os.PathLike[str] | None,
+    *,
+    place: IndexPlace | None = None,
     recovery: str = "raise",
-) -> list[Count]:
-    """Return the count of each compressed file, scanning those that are not cached.
+) -> _core.Indexes:
+    """Return the indexes of compressed files, scanning those that are not cached.
 
     With a `recovery` other than "raise", the content behind the first damage is
     skipped.
     """
+
+    def count(numbers: list[int], stop: threading.Event) -> _core.Indexes:
+        return _core.Indexes([_scan_stream(files[i], recovery, stop) for i in numbers])
+
     return _load_or_build(
-        Count,
         [path for path, _ in files],
-        lambda i, is_cancelled: _scan_count(files[i], recovery, is_cancelled),
-        index_dir=index_dir,
-        progress_text=lambda n_done, _seconds: (
-            f"counting the records of compressed files: {n_done} of {len(files)} files "
-            "so far"
-        ),
+        [content for _, content in files],
+        count,
+        place=place or IndexPlace(),
+        needs_crcs=True,
     )
+
+
+def index_of(path: str, offsets: npt.NDArray[np.uint64]) -> _core.Index:
+    """Return the index of a plain file from the offsets of its frames."""
+    return _core.Index.from_offsets(offsets, *version_of(path), os.fsencode(path))
 
 
 def keep_index(
     path: str,
     offsets: npt.NDArray[np.uint64],
     payload_crcs: npt.NDArray[np.uint32] | None = None,
+    content: Content = "plain",
     index_dir: str | os.PathLike[str] | None = None,
-) -> _core.Index | None:
+) -> _core.Index:
     """Cache the index of a file that was just written or read, if the cache is writable.
 
-    Returns the index of a plain file, which is valid also if it cannot be cached.
-    `offsets` are the beginnings of all frames and the end of the last one. For a
+    Returns the index, which is valid also if it cannot be cached. `offsets` are the
+    beginnings of all frames and the end of the last one. For a
     compressed file, they are offsets in its content, and `payload_crcs` is required.
     """
-    index = None
+    if payload_crcs is None:
+        index = index_of(path, offsets)
+    else:
+        version, code = version_of(path), CODES[content]
+        index = _core.Index.of_stream(offsets, payload_crcs, *version, code)
     try:
-        version = version_of(path)
-        if payload_crcs is None:
-            index = _core.Index.from_offsets(offsets, *version, os.fsencode(path))
-            _save(index, path, index_dir)
-        else:
-            _save(Count.of(offsets, payload_crcs, (), version), path, index_dir)
+        target = index_path(path, index_dir)
+        with replacement(target) as temporary:
+            names = Scope.of([path]).names_in(target)
+            indexes = _core.Indexes([index])
+            _core.save_indexes(os.fsencode(temporary), names, indexes, [], None)
     except OSError as error:
         _log.info("cannot cache the index of %s: %s", printable(path), error)
     return index
 
 
+def keep_indexes(
+    paths: Sequence[str],
+    indexes: _core.Indexes,
+    index_dir: str | os.PathLike[str] | None,
+) -> None:
+    """Cache the indexes of plain files together, if the cache is writable."""
+    search = IndexSearch(
+        paths,
+        versions_of(paths),
+        ["plain"] * len(paths),
+        needs_crcs=False,
+        index_dir=index_dir,
+    )
+    search.add(search.missing, indexes)
+    _save(search, IndexPlace(index_dir).path(search.scope), must_keep=False)
+
+
 def rename_index(path: str, target: str) -> None:
-    """Rename the cached index or count of a file that was renamed to `target`."""
-    for kind in (_core.Index, Count):
-        with contextlib.suppress(OSError):
-            index_path(path, None, kind).replace(index_path(target, None, kind))
+    """Rename the cached index of a file that was renamed to `target`."""
+    try:
+        index_path(path).replace(index_path(target))
+    except OSError as error:
+        _log.debug("cannot rename the index of %s: %s", printable(path), error)
 
 
 def write_tfrecord2idx(
@@ -306,106 +267,202 @@ def write_tfrecord2idx(
     directory with a ``NAME.idx`` for each file is valid as `index_dir` of
     `fastrec.open`.
     """
-    (index,) = make_indexes([os.fspath(path)], index_dir=index_dir)
+    (index,) = make_indexes([os.fspath(path)], place=IndexPlace(index_dir))
     offsets = index.offsets.astype(np.int64)
     lines = np.stack([offsets[:-1], np.diff(offsets)], axis=1)
     np.savetxt(target, lines, fmt="%d")
 
 
-def _load(
-    kind: type[_Entry], path: str, index_dir: str | os.PathLike[str] | None
-) -> _Entry | None:
-    """Return the cached entry of `path`, or None if it is missing or out of date."""
-    version = version_of(path)
-    entry = kind.load(os.fsencode(index_path(path, index_dir, kind)), *version)
-    if entry is None and index_dir is not None and kind is _core.Index:
-        return _read_tfrecord2idx(path, index_path(path, index_dir).parent, version)
-    return entry
-
-
-def _save(
-    entry: _core.Index | Count,
-    path: str,
-    index_dir: str | os.PathLike[str] | None = None,
-) -> None:
-    with replacement(index_path(path, index_dir, type(entry))) as temporary:
-        entry.save(os.fsencode(temporary))
+def _search(
+    paths: Sequence[str],
+    contents: Sequence[Content],
+    needs_crcs: bool,
+    index_dir: str | os.PathLike[str] | None,
+) -> IndexSearch:
+    """Search all places for the indexes of files."""
+    search = IndexSearch(
+        paths,
+        versions_of(paths),
+        contents,
+        needs_crcs=needs_crcs,
+        index_dir=index_dir,
+    )
+    search.search()
+    if not search.is_complete and (index_dir is not None or len(paths) > 1):
+        search.search_scattered()
+        if index_dir is not None and not needs_crcs:
+            _search_texts(search, paths, index_dir)
+    return search
 
 
 def _load_or_build(
-    kind: type[_Entry],
     paths: Sequence[str],
-    build: Callable[[int, threading.Event], _Entry],
+    contents: Sequence[Content],
+    scan: _Scan,
     *,
-    index_dir: str | os.PathLike[str] | None,
-    progress_text: Callable[[int, float], str],
+    place: IndexPlace,
+    needs_crcs: bool,
+    n_bytes_done: Callable[[], int] = lambda: 0,
+    progress: Progress | None = None,
     cancel: Callable[[], object] = lambda: None,
-    on_poll: Callable[[], object] | None = None,
-    must_keep: bool = False,
     n_threads: int | None = None,
-) -> list[_Entry]:
-    """Return the entry of each file, building and caching those that are missing."""
-    is_cancelled = threading.Event()
-    errors: list[OSError] = []
-
-    def load_or_build(i: int) -> _Entry:
-        path = paths[i]
-        if (entry := _load(kind, path, index_dir)) is not None:
-            return entry
-        with builder_lock(index_path(path, index_dir, kind), is_cancelled):
-            # Another process may have built it meanwhile.
-            if (entry := _load(kind, path, index_dir)) is not None:
-                return entry
-            entry = build(i, is_cancelled)
-            if not entry.gaps:
-                try:
-                    _save(entry, path, index_dir)
-                except OSError as error:
-                    if must_keep:
-                        raise
-                    errors.append(error)
-            return entry
-
-    def cancel_all() -> None:
-        is_cancelled.set()
-        cancel()
-
-    entries = run_in_threads(
-        [partial(load_or_build, i) for i in range(len(paths))],
-        cancel=cancel_all,
-        progress_text=progress_text,
-        on_poll=on_poll,
-        n_threads=n_threads,
-    )
-    if errors:
-        _log.info(
-            "cannot cache %d of %d indexes: %s", len(errors), len(paths), errors[0]
+) -> _core.Indexes:
+    """Return the index of each file, building and caching those that are missing."""
+    if not paths:
+        return _core.Indexes([])
+    unique = [*dict.fromkeys(paths)]
+    if len(unique) < len(paths):  # a file is listed twice
+        first = {path: i for i, path in reversed([*enumerate(paths)])}
+        found = _load_or_build(
+            unique,
+            [contents[first[path]] for path in unique],
+            lambda numbers, stop: scan([first[unique[i]] for i in numbers], stop),
+            place=place,
+            needs_crcs=needs_crcs,
+            n_bytes_done=n_bytes_done,
+            progress=progress,
+            cancel=cancel,
+            n_threads=n_threads,
         )
-    return entries
+        by_path = dict(zip(unique, found, strict=True))
+        return _core.Indexes([by_path[path] for path in paths])
+    search = _search(paths, contents, needs_crcs, place.index_dir)
+    n_bytes = int(search.versions[:, 0].sum())
+    target = place.path(search.scope)
+
+    def report() -> None:
+        if progress is not None:
+            progress(min(n_bytes_done(), n_bytes), n_bytes)
+
+    def is_kept() -> bool:
+        if not search.is_complete or search.scattered or search.is_fetched:
+            return False
+        return not place.must_keep or search.is_only_from(target)
+
+    if not is_kept():
+        is_cancelled = threading.Event()
+
+        def cancel_all() -> None:
+            is_cancelled.set()
+            cancel()
+
+        with builder_lock(target, is_cancelled):
+            if not search.is_complete:
+                search.search()  # another process may have built them meanwhile
+            if not is_kept():
+                _build_missing(
+                    search,
+                    partial(scan, stop=is_cancelled),
+                    save=partial(_save, search, target, must_keep=place.must_keep),
+                    cancel=cancel_all,
+                    on_poll=report,
+                    n_threads=n_threads,
+                    progress_text=lambda seconds: (
+                        f"indexing {len(search.missing):,} files: "
+                        f"{n_bytes_done() / 1e9 / seconds:.2f} GB/s so far"
+                    ),
+                )
+    report()
+    return search.indexes()
 
 
-def _scan_count(
+def _build_missing(
+    search: IndexSearch,
+    scan: Callable[[list[int]], _core.Indexes],
+    *,
+    save: Callable[[], object],
+    cancel: Callable[[], object],
+    on_poll: Callable[[], object],
+    progress_text: Callable[[float], str],
+    n_threads: int | None,
+) -> None:
+    """Scan the missing files in threads, and save the indexes, also after an error."""
+    missing = search.missing
+    n_tasks = _TASKS_PER_THREAD * (n_threads or default_num_threads())
+    n_each = min(max(1, len(missing) // n_tasks), _MAX_FILES_PER_TASK)
+    pieces = [missing[i : i + n_each] for i in range(0, len(missing), n_each)]
+    built: dict[int, _core.Indexes] = {}
+
+    def scan_piece(i: int) -> None:
+        built[i] = scan(pieces[i].tolist())
+
+    def add_built() -> None:
+        for i in [*built]:
+            search.add(pieces[i], built.pop(i))
+
+    save_at = time.monotonic() + _SAVE_SECONDS
+
+    def poll() -> None:
+        nonlocal save_at
+        on_poll()
+        if time.monotonic() > save_at:
+            add_built()
+            save()
+            save_at = time.monotonic() + _SAVE_SECONDS
+
+    try:
+        run_in_threads(
+            [partial(scan_piece, i) for i in range(len(pieces))],
+            cancel=cancel,
+            progress_text=lambda _n_done, seconds: progress_text(seconds),
+            on_poll=poll,
+            n_threads=n_threads,
+        )
+    finally:
+        add_built()
+        if search.parts:
+            save()
+
+
+def _save(search: IndexSearch, target: Path, *, must_keep: bool) -> None:
+    try:
+        search.save(target)
+    except OSError as error:
+        if must_keep:
+            raise
+        _log.info(
+            "cannot cache the indexes of %d files: %s", search.scope.n_files, error
+        )
+
+
+def _scan_stream(
     file: FileContent, recovery: str, is_cancelled: threading.Event
-) -> Count:
-    """Count the records of a compressed file by scanning its content."""
-    path, _ = file
+) -> _core.Index:
+    """Index a compressed file by scanning its content."""
+    path, content = file
     version = version_of(path)
 
     def check() -> None:
         if is_cancelled.is_set():
             raise CancelledError
 
-    table = _core.FileTable([os.fsencode(path)], ["pread"])
-    with frame_stream([file], table, [0], recovery, on_wait=check) as frames:
-        return Count.of(*frames.scan(), version)
+    if content == "auto":
+        content = content_of(path)
+    table = _core.FileTable(os.fsencode(path), ["pread"])
+    files = [(path, content)]
+    with frame_stream(files, table, [0], recovery, on_wait=check) as frames:
+        return frames.scan(*version, CODES[content])
 
 
-def _read_tfrecord2idx(
-    path: str, directory: Path, version: Version
-) -> _core.Index | None:
-    text = directory / f"{os.path.basename(path)}.idx"  # noqa: PTH119
-    if not text.is_file():
-        return None
+def _search_texts(
+    search: IndexSearch, paths: Sequence[str], index_dir: str | os.PathLike[str]
+) -> None:
+    """Add the indexes of missing files in the text format of ``tfrecord2idx``."""
+    folder = index_path(paths[0], index_dir).parent
+    with contextlib.suppress(OSError):
+        listed = set(os.listdir(folder))  # noqa: PTH208
+        for number in search.missing.tolist():
+            text = f"{os.path.basename(paths[number])}.idx"  # noqa: PTH119
+            if text not in listed:
+                continue
+            index = _read_tfrecord2idx(
+                paths[number], folder / text, search.versions[number].tolist()
+            )
+            if index is not None:
+                search.add(np.array([number], np.int64), _core.Indexes([index]))
+
+
+def _read_tfrecord2idx(path: str, text: Path, version: Version) -> _core.Index | None:
     try:
         lines = np.loadtxt(text, dtype=np.uint64, ndmin=2, usecols=(0, 1))
         offsets = np.append(lines[:, 0], lines[-1:].sum(dtype=np.uint64))
@@ -413,32 +470,3 @@ def _read_tfrecord2idx(
     except (OSError, ValueError) as error:
         _log.warning("ignoring index file %s: %s", printable(text), error)
         return None
-
-
-@contextlib.contextmanager
-def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
-    """Hold a lock in the directory of `target`, if the file system supports locks.
-
-    The lock saves work if several processes build the same file. Correctness does not
-    depend on it, so cancelling the wait enters the body without it. A long wait is
-    logged.
-    """
-    import hashlib
-
-    number = int.from_bytes(hashlib.sha256(os.fsencode(target)).digest()[:2], "big")
-    with contextlib.ExitStack() as stack:
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            path = target.parent / f".lock-{number % _N_LOCKS:02d}"
-            lock = stack.enter_context(open_lock_file(path))
-            log_at = time.monotonic() + _LOG_AFTER_SECONDS
-            while not try_lock(lock) and not is_cancelled.wait(_POLL_SECONDS):
-                if time.monotonic() > log_at:
-                    log_at = math.inf
-                    _log.warning(
-                        "waiting for another process that holds the lock %s",
-                        printable(path),
-                    )
-        except (ImportError, OSError) as error:
-            _log.debug("writing the cache without a lock: %s", error)
-        yield

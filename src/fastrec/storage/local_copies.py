@@ -30,8 +30,7 @@ from fastrec.errors import LimitError
 from fastrec.printable import printable
 from fastrec.storage.atomic import temporary_file
 from fastrec.storage.compression import Content, FileContent, inflated
-from fastrec.storage.index import builder_lock
-from fastrec.storage.locks import open_lock_file, try_lock
+from fastrec.storage.locks import builder_lock, open_lock_file, try_lock
 from fastrec.storage.parallel import run_in_threads
 from fastrec.storage.paths import version_of
 from fastrec.storage.remote import RemotePath

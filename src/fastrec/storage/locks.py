@@ -5,13 +5,29 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import logging
+import math
 import os
 import stat
+import threading
+import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from fastrec.lifecycle import renew_after_fork
+from fastrec.printable import printable
 
-__all__ = ["FileLock", "open_lock_file", "try_lock"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["FileLock", "builder_lock", "open_lock_file", "try_lock"]
+
+_log = logging.getLogger("fastrec")
+
+# Processes that build a file lock one of this many files in its directory.
+_N_LOCKS = 64
+_POLL_SECONDS = 0.1
+_LOG_AFTER_SECONDS = 5.0
 
 # Other users may have write access to the directory, so opening a lock file must not
 # block on a FIFO or follow a link.
@@ -52,6 +68,35 @@ def try_lock(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
+    """Hold a lock in the directory of `target`, if the file system supports locks.
+
+    The lock saves work if several processes build the same file. Correctness does not
+    depend on it, so cancelling the wait enters the body without it. A long wait is
+    logged.
+    """
+    import hashlib
+
+    number = int.from_bytes(hashlib.sha256(os.fsencode(target)).digest()[:2], "big")
+    with contextlib.ExitStack() as stack:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path = target.parent / f".lock-{number % _N_LOCKS:02d}"
+            lock = stack.enter_context(open_lock_file(path))
+            log_at = time.monotonic() + _LOG_AFTER_SECONDS
+            while not try_lock(lock) and not is_cancelled.wait(_POLL_SECONDS):
+                if time.monotonic() > log_at:
+                    log_at = math.inf
+                    _log.warning(
+                        "waiting for another process that holds the lock %s",
+                        printable(path),
+                    )
+        except (ImportError, OSError) as error:
+            _log.debug("writing the cache without a lock: %s", error)
+        yield
 
 
 class FileLock:

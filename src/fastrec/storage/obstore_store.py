@@ -122,11 +122,19 @@ class ObstoreStore(Store):
     def put(
         self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]
     ) -> None:
+        from obstore import exceptions
+
         store = self._checked(self._writing)
         size = file.stat().st_size
         if size <= _PART_BYTES:
             mode = "overwrite" if overwrite else "create"
-            store.put(key, file.read_bytes(), use_multipart=False, mode=mode)
+            data = file.read_bytes()
+            try:
+                store.put(key, data, use_multipart=False, mode=mode)
+            except exceptions.AlreadyExistsError:
+                # Perhaps the response to the first attempt was lost.
+                if bytes(store.get(key).bytes()) != data:
+                    raise
             return
         part_bytes = max(_PART_BYTES, size // _MAX_PARTS)
 

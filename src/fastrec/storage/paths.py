@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import glob
 import logging
 import os
@@ -11,7 +12,9 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
 
 from fastrec import _core
 from fastrec.printable import printable
@@ -19,6 +22,11 @@ from fastrec.storage.remote import Faults, RemotePath, Version, fetch, version_o
 from fastrec.storage.splits import check_one_split
 from fastrec.storage.stores import StorageOptions
 from fastrec.storage.urls import redacted
+from fastrec.tasks import TaskPool
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = [
     "Paths",
@@ -30,6 +38,7 @@ __all__ = [
     "path_of_url",
     "recognized",
     "version_of",
+    "versions_of",
 ]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
@@ -47,6 +56,7 @@ _ANY_DIRECTORIES = re.compile(rf"(?:^|(?<={_SEPARATOR}))\*\*(?:{_SEPARATOR}|$)")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 _MAX_LISTED = 5
+_VERSION_THREADS = 8  # they mostly wait for a file server
 _HEAD_BYTES = 16 << 10  # of a remote file, to detect its content
 
 
@@ -101,6 +111,18 @@ def version_of(path: str) -> Version:
     return status.st_size, status.st_mtime_ns
 
 
+def versions_of(paths: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the version of each file or object, of shape (n, 2), or raise an OSError."""
+    if any(isinstance(path, RemotePath) for path in paths):
+        pool = TaskPool(_VERSION_THREADS)
+        try:
+            tasks = [pool.submit(partial(version_of, path)) for path in paths]
+            return np.array([task.result() for task in tasks], np.int64)
+        finally:
+            pool.stop()
+    return _core.versions_of(os.fsencode("\0".join(paths)), _VERSION_THREADS)
+
+
 def path_of_url(path: str) -> str:
     """Return the path of a ``file://`` URL, or any other path with ``~`` expanded."""
     if prefix := _FILE_URL.match(path):
@@ -146,7 +168,7 @@ def _expand_one(
     if os.path.lexists(path) or not glob.has_magic(path):
         os.stat(path)  # noqa: PTH116 (raises if the file is missing)
         return [path]
-    files = _unique_files(_matches(path))
+    files = _files_matching(path)
     if not files:
         raise FileNotFoundError(errno.ENOENT, "No file matches the pattern", path)
     return files
@@ -202,11 +224,39 @@ def local_head(path: str, faults: Faults | None = None) -> Iterator[str]:
         yield file.name
 
 
-def _files_in(directory: str) -> list[str]:
+def _files_matching(pattern: str) -> list[str]:
+    """Return the regular files that match a glob, sorted by name, each once."""
+    directory, name = os.path.split(pattern)
+    if name == "**" or glob.has_magic(directory) or name.startswith("."):
+        return _unique_files(_matches(pattern))
+    match = re.compile(fnmatch.translate(name)).match
+    try:
+        entries = _visible(directory or os.curdir)
+    except OSError:
+        return []
+    matching = [entry for entry in entries if match(entry.name)]
+    return _unique_entries(directory, matching)
+
+
+def _visible(directory: str) -> list[os.DirEntry[str]]:
     with os.scandir(directory) as entries:
-        visible = [entry for entry in entries if not entry.name.startswith(".")]
-    names = [entry.name for entry in visible]
-    files = _tfrecords(os.path.join(directory, name) for name in names)  # noqa: PTH118
+        return [entry for entry in entries if not entry.name.startswith(".")]
+
+
+def _unique_entries(directory: str, entries: Sequence[os.DirEntry[str]]) -> list[str]:
+    """Return the regular files among `entries`, sorted by name, each once."""
+    prefix = os.path.join(directory, "")  # noqa: PTH118
+    files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+    has_links = any(entry.is_symlink() for entry in entries)
+    if has_links or len({entry.inode() for entry in files}) < len(files):
+        return _unique_files(prefix + entry.name for entry in entries)
+    # This makes no system call for a file.
+    return [prefix + name for name in sorted([entry.name for entry in files])]
+
+
+def _files_in(directory: str) -> list[str]:
+    visible = _visible(directory)
+    files = _tfrecords(_unique_entries(directory, visible))
     if not files:
         reason = "No TFRecord file in the directory"
         inner = sorted(entry.name for entry in visible if entry.is_dir())
@@ -222,19 +272,20 @@ def _files_in(directory: str) -> list[str]:
 
 
 def _files_below(directory: str) -> list[str]:
-    files = _tfrecords(_matches(os.path.join(glob.escape(directory), "**")))  # noqa: PTH118
+    paths = _matches(os.path.join(glob.escape(directory), "**"))  # noqa: PTH118
+    files = _tfrecords(_unique_files(paths))
     if not files:
         reason = "No TFRecord file in the directory, nor in those below"
         raise FileNotFoundError(errno.ENOENT, reason, directory)
     return files
 
 
-def _tfrecords(paths: Iterable[str]) -> list[str]:
-    """Return the TFRecord files among `paths`, sorted by name, without duplicates."""
+def _tfrecords(files: Sequence[str]) -> list[str]:
+    """Return the TFRecord files among `files`."""
     # Check the name first: an empty or damaged shard must not be skipped silently.
     return [
         path
-        for path in _unique_files(paths)
+        for path in files
         if _SHARD_NAME.search(path) or _core.recognize(os.fsencode(path)) in _CONTENTS
     ]
 

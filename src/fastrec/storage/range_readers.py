@@ -117,6 +117,7 @@ def io_of(path: str, io: str) -> str:
 def remote_table(paths: Sequence[str], io: str) -> _core.FileTable:
     """Return a table of local and remote files, for example to scan them."""
     readers = RangeReaders(paths)
-    names = [os.fsencode(path) for path in paths]
     ios = [io_of(path, io) for path in paths]
-    return _core.FileTable(names, ios, requests=readers.requests)
+    return _core.FileTable(
+        os.fsencode("\0".join(paths)), ios, requests=readers.requests
+    )

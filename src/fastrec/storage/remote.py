@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import errno
+import os
 import threading
 import time
 from collections import deque
@@ -133,7 +134,7 @@ def remote_path(url: str, storage_options: StorageOptions | None = None) -> Remo
         if storage_options:
             store = make_store(root, storage_options)
         else:
-            store = _shared_store(root)
+            store = _shared_store(root, _environment())
     except ValueError as error:
         msg = f"cannot read {redacted(url)!r}: {error}"
         raise ValueError(msg) from None
@@ -150,8 +151,16 @@ def _path(
 
 
 @lru_cache(maxsize=64)
-def _shared_store(root: str) -> Store:
+def _shared_store(root: str, _of_environment: object) -> Store:
     return make_store(root, {})
+
+
+def _environment() -> frozenset[tuple[str, str]]:
+    """Return the variables from which stores take credentials."""
+    prefixes = ("AWS_", "AZURE_", "GOOGLE_", "HF_")
+    return frozenset(
+        item for item in os.environ.items() if item[0].startswith(prefixes)
+    )
 
 
 class _LostStore(Store):
@@ -180,7 +189,7 @@ class _LostStore(Store):
 
 def _unpickled(text: str, entry: Entry | None, had_secrets: bool) -> RemotePath:
     root, key = split_url(text)
-    store = _LostStore(root, {}) if had_secrets else _shared_store(root)
+    store = _LostStore(root, {}) if had_secrets else _shared_store(root, _environment())
     return _path(text, store, key, entry, had_secrets)
 
 

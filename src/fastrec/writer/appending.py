@@ -48,7 +48,7 @@ def end_of_records(path: str) -> NDArray[np.uint64]:
         offsets = index.offsets
     if n_records := len(offsets) - 1:
         # A crash may have lost the payload of the last record.
-        files = _core.FileTable([os.fsencode(path)], ["pread"])
+        files = _core.FileTable(os.fsencode(path), ["pread"])
         last = np.array([n_records - 1], np.int64)
-        _core.verify_records(files, _core.Catalog([index]), last)
+        _core.verify_records(files, _core.Catalog(_core.Indexes([index])), last)
     return offsets

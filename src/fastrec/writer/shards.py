@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastrec.printable import printable
-from fastrec.storage.compression import codec_of
+from fastrec.storage.compression import CONTENTS, codec_of
 from fastrec.storage.index import keep_index, rename_index
 from fastrec.storage.locks import FileLock
 from fastrec.storage.remote import RemotePath
@@ -386,12 +386,13 @@ class _Shard:
         offsets = np.concatenate(self._offsets)
         payload_crcs = np.concatenate(self._payload_crcs)
         self._offsets, self._payload_crcs = [], []
-        is_plain = self._options.compression is None
+        compression = self._options.compression
         keep = partial(
             keep_index,
             self.file.current_path,
             offsets,
-            None if is_plain else payload_crcs,
+            None if compression is None else payload_crcs,
+            CONTENTS[compression],
         )
         # In a thread, because a signal may interrupt the caller.
         TaskPool(0, at_end=keep).stop()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import errno
 import os
 import threading
 from functools import partial
 from pathlib import Path
 
 from fastrec.storage.remote import RemotePath
+from fastrec.storage.stores import TransientError
 from fastrec.tasks import CancelledError, Task
 from fastrec.writer.output import OutputFile
 
@@ -41,12 +43,17 @@ class UploadedFile(OutputFile):
             check=check,
         )
         upload = Task(lambda: target.store.call(str(target), put))
+        reason = ""
         try:
             _thread.start_new_thread(upload.run, ())
             upload.result()
+        except TransientError as error:  # after the retries of the store
+            reason = str(error)
         except BaseException:
             is_cancelled.set()
             raise
+        if reason:
+            raise OSError(errno.EIO, reason, str(target))
         temporary, self.current_path = self.current_path, target
         self._may_exist = False
         with contextlib.suppress(OSError):
