@@ -231,31 +231,34 @@ def main() -> None:
     counts: dict[str, Counter[str]] = {}
     injected: dict[str, Counter[str]] = {}
     seed = arguments.seed
-    while sum(map(Counter.total, injected.values())) < arguments.faults:
-        rng = np.random.default_rng(seed)
-        per_file = int(rng.integers(1, 120))
-        files = [
-            list(range(i * 1000 + 1, i * 1000 + 1 + per_file)) for i in range(N_FILES)
-        ]
-        data = [tfrecord_file([row(n) for n in numbers]) for numbers in files]
-        expected = [n for numbers in files for n in numbers]
-        objects = {f"plain/{i}.tfrecord": each for i, each in enumerate(data)}
-        objects |= {
-            f"gz/{i}.tfrecord.gz": gzip.compress(each) for i, each in enumerate(data)
-        }
-        for way in READING:
-            for hostile in (False, True):
-                faults = FAULTS if hostile else TRANSIENT
-                name = f"{way}, {'all' if hostile else 'transient'} faults"
-                with served(objects, stall_seconds=0.02) as server:
-                    rate = 0.05 if hostile else 0.4
-                    server.inject = random_faults(seed, rate, faults)
-                    ended = read(way, server, expected, hostile=hostile)
-                    injected.setdefault(name, Counter()).update(server.injected)
-                counts.setdefault(name, Counter())[ended] += 1
-                seed += 1
-        ends = write(seed, injected.setdefault("written", Counter()))
-        counts.setdefault("written", Counter()).update(ends)
+    with suppress(KeyboardInterrupt):  # which ends the campaign early
+        while sum(map(Counter.total, injected.values())) < arguments.faults:
+            rng = np.random.default_rng(seed)
+            per_file = int(rng.integers(1, 120))
+            files = [
+                list(range(i * 1000 + 1, i * 1000 + 1 + per_file))
+                for i in range(N_FILES)
+            ]
+            data = [tfrecord_file([row(n) for n in numbers]) for numbers in files]
+            expected = [n for numbers in files for n in numbers]
+            objects = {f"plain/{i}.tfrecord": each for i, each in enumerate(data)}
+            objects |= {
+                f"gz/{i}.tfrecord.gz": gzip.compress(each)
+                for i, each in enumerate(data)
+            }
+            for way in READING:
+                for hostile in (False, True):
+                    faults = FAULTS if hostile else TRANSIENT
+                    name = f"{way}, {'all' if hostile else 'transient'} faults"
+                    with served(objects, stall_seconds=0.02) as server:
+                        rate = 0.05 if hostile else 0.4
+                        server.inject = random_faults(seed, rate, faults)
+                        ended = read(way, server, expected, hostile=hostile)
+                        injected.setdefault(name, Counter()).update(server.injected)
+                    counts.setdefault(name, Counter())[ended] += 1
+                    seed += 1
+            ends = write(seed, injected.setdefault("written", Counter()))
+            counts.setdefault("written", Counter()).update(ends)
     for name, ends in counts.items():
         n_faults = injected[name].total()
         print(f"{name}: {n_faults} faults, {dict(ends)}")  # noqa: T201
