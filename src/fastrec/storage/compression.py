@@ -99,9 +99,10 @@ def contents_of(
     if compression != "auto":
         return [CONTENTS[compression]] * len(files)
     if any(isinstance(path, RemotePath) for path in files):
-        pool = TaskPool(_DETECTION_THREADS)
+        faults = Faults()
+        pool = TaskPool(_DETECTION_THREADS, cancel=faults.cancel)
         try:
-            tasks = [pool.submit(partial(content_of, path)) for path in files]
+            tasks = [pool.submit(partial(content_of, path, faults)) for path in files]
             return [task.result() for task in tasks]
         finally:
             pool.stop()
