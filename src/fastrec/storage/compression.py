@@ -138,14 +138,14 @@ def sampled_contents(files: Sequence[str]) -> list[Content]:
     return found
 
 
-def content_of(path: str) -> Content:
+def content_of(path: str, faults: Faults | None = None) -> Content:
     """Detect the compression of a file, or raise an OSError.
 
     The damaged first header of a plain file may look like a compressed file. So a file
     counts as compressed only if its beginning decompresses, or if it does not contain a
     valid TFRecord frame.
     """
-    with local_head(path) as local:
+    with local_head(path, faults) as local:
         name = os.fsencode(local)
         looks_like = _core.recognize(name)
         if looks_like not in _WBITS:

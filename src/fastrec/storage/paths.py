@@ -209,7 +209,7 @@ def recognized(path: str) -> str:
 
 
 @contextlib.contextmanager
-def local_head(path: str) -> Iterator[str]:
+def local_head(path: str, faults: Faults | None = None) -> Iterator[str]:
     """Yield a local file with the beginning of `path`, which is `path` if it is local."""
     if not isinstance(path, RemotePath):
         yield path
@@ -219,7 +219,7 @@ def local_head(path: str) -> Iterator[str]:
     version = version_of(path)
     end = min(version[0], _HEAD_BYTES)
     with tempfile.NamedTemporaryFile(prefix="fastrec-") as file:
-        file.write(fetch(path, 0, end, version, faults=Faults()))
+        file.write(fetch(path, 0, end, version, faults=faults or Faults()))
         file.flush()
         yield file.name
 
