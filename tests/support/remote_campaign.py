@@ -193,6 +193,7 @@ def write(seed: int, injected: Counter[str]) -> Counter[str]:
                     **s3.options,
                     "endpoint": endpoint,
                     "retry_config": {"max_retries": 4},
+                    "client_options": {"read_timeout": "2s"},
                 }
                 url = s3.url(f"{number}-{{shard}}.tfrecord")
                 try:
@@ -257,8 +258,9 @@ def main() -> None:
                         injected.setdefault(name, Counter()).update(server.injected)
                     counts.setdefault(name, Counter())[ended] += 1
                     seed += 1
-            ends = write(seed, injected.setdefault("written", Counter()))
-            counts.setdefault("written", Counter()).update(ends)
+            if seed % (8 * 2 * len(READING)) == 0:  # uploads take longer
+                ends = write(seed, injected.setdefault("written", Counter()))
+                counts.setdefault("written", Counter()).update(ends)
     for name, ends in counts.items():
         n_faults = injected[name].total()
         print(f"{name}: {n_faults} faults, {dict(ends)}")  # noqa: T201
