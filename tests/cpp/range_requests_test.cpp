@@ -395,7 +395,7 @@ class StoreTest : public ::testing::Test {
 TEST_F(StoreTest, AnotherVersionThanTheIndexedOneIsRefused) {
   const auto table = open({"content"}, {});
   EXPECT_EQ(table->open(0)->size(), 7U);
-  table->expect(0, {7, 8});
+  table->expect({FileIdentity{7, 8}});
   EXPECT_THROW((void)table->open(0), Error);
 }
 
