@@ -41,7 +41,7 @@ TEST(Names, AreThoseOfTheValues) {
   expect_names(Section::kStepSizes, "step_sizes");
   expect_names(DType::kOpaque, "");
   expect_names(PartitionKind::kUniformRowLength, "uniform_row_length");
-  expect_names(Io::kPread, "pread");
+  expect_names(Io::kRanges, "ranges");
   expect_names(Recovery::kResync, "resync");
   expect_names(Content::kUnknown, "unknown");
   expect_names(RowPolicy::kMask, "mask");
