@@ -413,19 +413,21 @@ def test_the_process_ends(server: ObjectServer, state: str) -> None:
 
 
 def test_threads_end_with_the_dataset(server: ObjectServer) -> None:
+    def readers() -> weakref.WeakSet[RangeReaders]:
+        found = (obj for obj in gc.get_objects() if isinstance(obj, RangeReaders))
+        return weakref.WeakSet(found)
+
+    before = readers()  # of other tests
     ds = open_remote(server)
     assert ds[0]["n"] == 0
-    readers = [obj for obj in gc.get_objects() if isinstance(obj, RangeReaders)]
-    kept = [
-        weakref.ref(reader) for reader in readers
-    ]  # each thread refers to its readers
+    kept = readers() - before  # each thread refers to its readers
     assert kept
-    del ds, readers
+    del ds
     until = time.monotonic() + SECONDS_TO_HANG
-    while any(ref() for ref in kept) and time.monotonic() < until:
+    while kept and time.monotonic() < until:
         gc.collect()
         time.sleep(0.01)
-    assert not any(ref() for ref in kept)
+    assert not kept
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

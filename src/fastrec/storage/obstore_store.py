@@ -44,6 +44,9 @@ _MAX_PARTS = 9_000  # S3 allows 10,000
 def make_store(root: str, options: StorageOptions) -> Store:
     """Return the store of `root`, such as ``s3://bucket``, with its credentials."""
     scheme = root.partition("://")[0].lower()
+    if scheme in ("file", "local"):
+        msg = f"a {scheme}:// URL is of this machine, such as file:///a.tfrecord"
+        raise ValueError(msg)
     return (ObstoreStore if scheme in _OBSTORE_SCHEMES else FsspecStore)(root, options)
 
 
