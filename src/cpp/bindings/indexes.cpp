@@ -373,6 +373,10 @@ void register_indexes(py::module_& m) {
       .def_static("merged", &merged, py::arg("n_files"), py::arg("parts"))
       .def_static("joined", &joined, py::arg("parts"))
       .def("__len__", &Indexes::size)
+      .def("__iter__",
+           [](const py::object& self) {
+             return py::reinterpret_steal<py::object>(PySeqIter_New(self.ptr()));
+           })
       .def(
           "__getitem__",
           [](const Indexes& indexes, std::size_t file) {
