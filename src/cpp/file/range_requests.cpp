@@ -256,7 +256,7 @@ RangeRequests::ExtentPtr RangeRequests::next_queued() {
     if (is_queued(*extent)) return extent;
   }
   while (!hints_.empty()) {
-    const ExtentPtr extent = hints_.front();
+    ExtentPtr extent = hints_.front();
     const bool is_hint = is_queued(*extent) && !extent->is_demanded;
     if (is_hint && !has_room(*extent)) return nullptr;
     hints_.pop_front();

@@ -143,7 +143,7 @@ class RangeRequests {
   std::vector<ExtentPtr> cover(std::size_t file, std::uint64_t begin, std::uint64_t end,
                                bool is_demanded);
   void wake_fetchers(std::size_t n_queued);
-  void wait(Lock& lock, const Extent& extent);
+  void wait(Lock& lock, const Extent& part);
   static ExtentPtr merged(ExtentPtr extent);
   void end_read(Extent* extent);
   void release(Extent* extent);

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -189,10 +190,11 @@ std::optional<Index> IndexFile::index(std::size_t i) const {
 }
 
 void save_index_file(const std::string& path, std::span<const NamedIndex> indexes) {
-  std::vector<NamedIndex> sorted(indexes.begin(), indexes.end());
-  std::ranges::stable_sort(sorted, {}, &NamedIndex::name);
-  const auto repeated = std::ranges::unique(sorted, {}, &NamedIndex::name);
-  sorted.erase(repeated.begin(), repeated.end());
+  std::map<std::string_view, const Index*> by_name;
+  for (const auto& [name, index] : indexes) by_name.try_emplace(name, index);
+  std::vector<NamedIndex> sorted;
+  sorted.reserve(by_name.size());
+  for (const auto& [name, index] : by_name) sorted.push_back({name, index});
 
   std::vector<std::uint8_t> tables;
   std::uint64_t blocks_size = 0, names_size = 0;
