@@ -19,8 +19,9 @@ Index Index::packed(std::span<const std::uint64_t> offsets,
     index.has_payload_crcs_ = true;
     const std::size_t n_words = words.size();
     words.resize(n_words + crc_bytes(index.n_records_) / 8);
-    std::ranges::copy(std::as_bytes(*payload_crcs),
-                      std::as_writable_bytes(std::span(words).subspan(n_words)).begin());
+    std::ranges::copy(
+        std::as_bytes(*payload_crcs),
+        std::as_writable_bytes(std::span(words).subspan(n_words)).begin());
   }
   auto owner = std::make_shared<const std::vector<std::uint64_t>>(std::move(words));
   index.bytes_ = reinterpret_cast<const std::uint8_t*>(owner->data());
