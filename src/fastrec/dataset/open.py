@@ -21,7 +21,8 @@ from fastrec.options import (
     checked_limits,
     positive_int,
 )
-from fastrec.sources.file_set import FileGroup, FileOptions, FileSet
+from fastrec.sources.file_group import FileGroup, FileOptions
+from fastrec.sources.file_set import FileSet
 from fastrec.sources.source import Reading, Source
 from fastrec.sources.view import View
 from fastrec.storage.compression import Compression, check_compression
