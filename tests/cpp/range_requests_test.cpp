@@ -151,7 +151,7 @@ TEST(RangeRequestsTest, HintsAreDividedAndAdjacentOnesAreJoined) {
   }
   EXPECT_FALSE(take(requests));
   // In any order, with gaps of up to 100 bytes; but not across files.
-  for (const std::uint64_t offset : {300, 100, 200, 450, 700}) {
+  for (const std::uint64_t offset : {300U, 100U, 200U, 450U, 700U}) {
     requests.read_ahead(1, offset, 60);
   }
   requests.read_ahead(2, 0, 60);
@@ -400,7 +400,7 @@ TEST_F(StoreTest, AnotherVersionThanTheIndexedOneIsRefused) {
 }
 
 TEST_F(StoreTest, ScansFindAllFrames) {
-  for (const std::size_t n_bytes_max : {300, 100'000}) {
+  for (const std::size_t n_bytes_max : {300U, 100'000U}) {
     const std::string file =
         file_of(payloads(n_bytes_max > 1'000 ? 40 : 3'000, n_bytes_max));
     const auto table = open({file}, {200'000, 10'000, 100});
