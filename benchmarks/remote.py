@@ -79,7 +79,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _send(self, *, has_body: bool) -> None:
         time.sleep(self.link.latency)
-        with Path(self.path.lstrip("/")).open("rb") as file:
+        path = Path(self.path.lstrip("/"))
+        if not path.is_file():  # an index next to the data
+            self.send_error(http.HTTPStatus.NOT_FOUND)
+            return
+        with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             begin, end = 0, size
             found = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))

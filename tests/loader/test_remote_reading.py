@@ -412,6 +412,13 @@ def test_the_process_ends(server: ObjectServer, state: str) -> None:
     run_program("remote_exit.py", f"{server.url}/{sorted(server.objects)[1]}")
 
 
+def test_an_index_that_must_not_be_read_is_missing(server: ObjectServer) -> None:
+    server.status = lambda path, _headers: 403 if ".fastrec" in path else None
+    ds = open_remote(server)
+    assert ds[2]["n"] == 2
+    assert len(ds) == len(rows(open_remote(server).loader(4)))
+
+
 def test_threads_end_with_the_dataset(server: ObjectServer) -> None:
     def readers() -> weakref.WeakSet[RangeReaders]:
         found = (obj for obj in gc.get_objects() if isinstance(obj, RangeReaders))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ __all__ = [
     "index_path",
     "joined_names",
 ]
+
+_log = logging.getLogger("fastrec")
 
 Numbers = npt.NDArray[np.int64]
 
@@ -199,6 +202,9 @@ def _fetched(scope: Scope) -> _core.IndexFile | None:
         version = version_of(path)
         content = fetch(path, 0, version[0], version, faults=Faults())
     except FileNotFoundError:
+        return None
+    except OSError as error:  # some stores deny access to an object that is missing
+        _log.info("cannot read the index %s: %s", path, error.strerror)
         return None
     return _core.IndexFile.of(bytes(content))
 
