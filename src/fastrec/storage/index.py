@@ -288,6 +288,8 @@ def _search(
         index_dir=index_dir,
     )
     search.search()
+    if not search.is_complete:
+        search.fetch()
     if not search.is_complete and (index_dir is not None or len(paths) > 1):
         search.search_scattered()
         if index_dir is not None and not needs_crcs:

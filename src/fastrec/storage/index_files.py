@@ -298,11 +298,14 @@ class IndexSearch:
         return self._sources == {str(path)}
 
     def search(self) -> None:
-        """Search where indexes of all files together may be."""
+        """Search where indexes of all files together may be on this machine."""
         for path, names, ignores_times in _candidates(self.scope, self._index_dir):
             self._look_into(path, names, ignores_times=ignores_times)
             if self.is_complete:
                 return
+
+    def fetch(self) -> None:
+        """Search next to remote files, which takes a request."""
         fetched = _fetched(self.scope)
         if fetched is not None and self._find(
             fetched, self.scope.names, self.missing, ignores_times=True
