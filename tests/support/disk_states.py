@@ -29,6 +29,7 @@ has acknowledged is modelled. ext4's option fast_commit is modelled only by "pos
 from __future__ import annotations
 
 import os
+import posixpath
 import random
 import struct
 from collections.abc import Sequence
@@ -155,7 +156,7 @@ class Change:
 
     def is_in(self, folder: str) -> bool:
         """Whether it changes a name in this directory."""
-        return any(os.path.dirname(path) == folder for path in self.names)
+        return any(posixpath.dirname(path) == folder for path in self.names)
 
 
 class Disk:
@@ -220,7 +221,11 @@ class Disk:
         folder = self._folders.get(inode)
         flushed = 0
         for n, change in enumerate(self._changes, 1):
-            if change.is_of(self._files[inode]) if folder is None else change.is_in(folder):
+            if (
+                change.is_of(self._files[inode])
+                if folder is None
+                else change.is_in(folder)
+            ):
                 flushed = n
         self._barriers.append((time, flushed))
         if folder is None:
@@ -228,7 +233,9 @@ class Disk:
         else:
             self._folder_syncs.setdefault(folder, []).append(time)
 
-    def state(self, choice: Choice, draw: random.Random) -> dict[str, tuple[int, bytes]]:
+    def state(
+        self, choice: Choice, draw: random.Random
+    ) -> dict[str, tuple[int, bytes]]:
         """Return the inode and content of each name that the disk may have."""
         names = self._journal if choice.model == "journal" else self._posix
         contents: dict[File, bytes] = {}
@@ -254,7 +261,7 @@ class Disk:
         for change in self._changes:
             if change.time < choice.time:
                 for path, file in change.names.items():
-                    syncs = self._folder_syncs.get(os.path.dirname(path), [])
+                    syncs = self._folder_syncs.get(posixpath.dirname(path), [])
                     is_synced = any(change.time < each < choice.time for each in syncs)
                     values = possible.setdefault(path, [None])
                     possible[path] = [file] if is_synced else [*values, file]

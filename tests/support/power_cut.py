@@ -40,8 +40,10 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,8 +52,8 @@ from commands import run as command
 from disk_states import CONTENTS, MODELS, NAMES, Choice, Disk, read_trace
 from oracle_frames import frame, frame_offsets
 
-SHARE_OF_WRITES = 8  # in one state of this many, the workload runs again
-MEMORY = Path("/dev/shm")  # noqa: S108 (where fsync takes no time)
+SHARE_OF_WRITES = 4  # in one state of this many, the workload runs again
+MEMORY = Path("/dev/shm")  # where fsync takes no time
 MOST_PER_WRITE = 8192
 OF_SHARDS = "d-{shard:02d}"
 OF_SHARDS_AND_NUMBER = "d-{shard:02d}-of-{num_shards:02d}"
@@ -75,20 +77,20 @@ OLD_FRAMES = list(map(frame, OLD))
 class Workload:
     """What is run in a folder, what was there before, and what a power cut may leave.
 
-    `promise` is "complete", "none" (of sync=False) or "appended". `again` repeats it in
-    any state, with overwrite.
+    `again` repeats it in any state, with overwrite; it is None of a workload that appends
+    to a file.
     """
 
     name: str
     run: Callable[[Path], object]
-    prepare: Callable[[Path], object] = lambda folder: None
-    again: Callable[[Path], object] | None = None
-    promise: str = "complete"
+    prepare: Callable[[Path], object]
+    again: Callable[[Path], object] | None
+    is_synced: bool = True
 
 
-def write(folder: Path, pattern: str, some: Sequence[bytes], **options: object) -> None:
+def write(folder: Path, pattern: str, some: Sequence[bytes], **options: Any) -> None:  # noqa: ANN401
     """Write records by a Writer; without threads, so that the calls have one order."""
-    with fr.Writer(folder / pattern, **{"num_threads": 0, **options}) as writer:  # type: ignore[arg-type]
+    with fr.Writer(folder / pattern, **{"num_threads": 0, **options}) as writer:
         for record in some:
             writer.write_record(record)
 
@@ -97,24 +99,33 @@ def written(
     name: str,
     pattern: str = "d.tfrecord",
     *,
-    old: str | None = None,
-    old_options: dict[str, object] | None = None,
-    **options: object,
+    old: dict[str, Any] | None = None,
+    **options: Any,  # noqa: ANN401
 ) -> list[Workload]:
-    """Return a workload of a Writer, with and without sync; `old` is a path to replace."""
-    is_new = old is None
+    """Return workloads of a Writer with and without sync.
+
+    `old` has the options of the Writer whose files are replaced.
+    """
+
+    def prepare(folder: Path) -> None:
+        if old is not None:
+            write(folder, pattern, OLD, **old)
+
+    def run(folder: Path, *, sync: bool) -> None:
+        write(folder, pattern, NEW, overwrite=old is not None, sync=sync, **options)
+
+    def again(folder: Path) -> None:
+        write(folder, pattern, NEW, overwrite=True, **options)
+
     return [
+        Workload(name, partial(run, sync=True), prepare, again),
         Workload(
-            name + ("" if sync else ", sync=False"),
-            lambda folder, sync=sync: write(  # type: ignore[misc]
-                *(folder, pattern, NEW), overwrite=not is_new, sync=sync, **options
-            ),
-            lambda folder: is_new
-            or write(folder, old or "", OLD, **(old_options or options)),
-            lambda folder: write(folder, pattern, NEW, overwrite=True, **options),
-            "complete" if sync else "none",
-        )
-        for sync in (True, False)
+            f"{name}, sync=False",
+            partial(run, sync=False),
+            prepare,
+            again,
+            is_synced=False,
+        ),
     ]
 
 
@@ -128,7 +139,7 @@ def appended(name: str, *, cut: int = 0, sync: bool = True) -> Workload:
     def run(folder: Path) -> None:
         write(folder, "d.tfrecord", NEW, append=True, sync=sync)
 
-    return Workload(name, run, prepare, None, "appended")
+    return Workload(name, run, prepare, None, is_synced=sync)
 
 
 def rewritten(name: str, *arguments: str, out: str) -> Workload:
@@ -167,7 +178,8 @@ def repaired_again(folder: Path) -> None:
 
 def filtered(path: Path) -> list[int]:
     """Return the numbers of records that a cached filter keeps."""
-    ds = fr.open(path, features={"n": fr.FixedLen((), "int64")})
+    features = {"n": fr.FixedLen((), "int64")}
+    ds = fr.open(path, features=features, cache_dir=path.with_name("copies"))
     kept = ds.filter(lambda batch: np.asarray(batch["n"]) % 3 == 1, key="third")
     return [int(row["n"]) for row in kept]
 
@@ -180,7 +192,7 @@ def read_all(folder: Path) -> None:
         assert filtered(path) == list(range(1, len(NEW), 3))
 
 
-def cached(name: str, file: str, **options: object) -> Workload:
+def cached(name: str, file: str, **options: Any) -> Workload:  # noqa: ANN401
     """Return a workload that reads a file for which nothing is cached."""
 
     def prepare(folder: Path) -> None:
@@ -200,13 +212,13 @@ def tables(folder: Path) -> None:
     command("convert", folder / "d.tfrecord", "-o", folder / "d.parquet", "--overwrite")
 
 
-SHARDS: dict[str, object] = {"max_shard_bytes": 12_000}
-LANES: dict[str, object] = {"num_shards": 3}
+SHARDS: dict[str, Any] = {"max_shard_bytes": 12_000}
+LANES: dict[str, Any] = {"num_shards": 3}
 WORKLOADS = [
     *written("one file"),
     *written("one file of GZIP", compression="GZIP"),
     *written("one file of ZLIB", compression="ZLIB"),
-    *written("replaced file", old="d.tfrecord"),
+    *written("replaced file", old={}),
     *written("shards by bytes", OF_SHARDS, **SHARDS),
     *written("shards by records", OF_SHARDS, max_shard_records=7, num_threads=2),
     *written("shards with their number", OF_SHARDS_AND_NUMBER, **SHARDS),
@@ -215,8 +227,7 @@ WORKLOADS = [
     *written(
         "replaced shards",
         OF_SHARDS_AND_NUMBER,
-        old=OF_SHARDS_AND_NUMBER,
-        old_options={"max_shard_records": 3},
+        old={"max_shard_records": 3},
         **SHARDS,
     ),
     appended("appending"),
@@ -227,7 +238,12 @@ WORKLOADS = [
     rewritten("shuffle", "--num-shards", "2", "--seed", "1", out="s-{shard}"),
     rewritten("split", "--parts", "a=0.6,b=0.4", out="{part}.tfrecord"),
     Workload("fastrec repair", repaired, damaged, repaired_again),
-    Workload("fastrec convert", tables, lambda folder: write(folder, "d.tfrecord", NEW), tables),
+    Workload(
+        "fastrec convert",
+        tables,
+        lambda folder: write(folder, "d.tfrecord", NEW),
+        tables,
+    ),
     cached("plain", "d.tfrecord"),
     cached("GZIP", "d.tfrecord.gz", compression="GZIP"),
     Workload(
@@ -321,7 +337,9 @@ class Cuts:
         # Without a power cut, the model has what the file system has.
         end = Choice(self._disk.n_calls, "journal", "last", "last")
         state = self._disk.state(end, random.Random(0))
-        assert state == {path: found for path, found in after.items() if found[1] is not None}
+        assert state == {
+            path: found for path, found in after.items() if found[1] is not None
+        }
 
     def check(self, seed: int, number: int) -> None:
         """Check one state."""
@@ -329,17 +347,19 @@ class Cuts:
         choice = self._choices[number % len(self._choices)]
         state = self._disk.state(choice, draw)
         found = self._finals(state)
-        is_done = choice.time > self._disk.done_at
         incomplete = [path for path in found if not self._is_complete(path, found)]
         missing = [
             path for path in self._before.keys() & self._after if path not in found
         ]
         self.counts["states"] += 1
         self.counts["incomplete"] += bool(incomplete)
-        if self._workload.promise == "complete":
+        if self._workload.again is None:
+            ((_, content),) = found.items()
+            assert content.startswith(b"".join(map(frame, self._old))), "old records"
+        elif self._workload.is_synced:
             assert not incomplete, f"incomplete: {incomplete}"
             assert not missing, f"missing: {missing}"
-        if self._workload.promise != "none" and is_done:
+        if self._workload.is_synced and choice.time > self._disk.done_at:
             assert found == self._after, "the end of the workload is not on the disk"
         key = hash(tuple(state.items()))
         if key not in self._seen:
@@ -350,7 +370,9 @@ class Cuts:
             if draw.randrange(SHARE_OF_WRITES) == 0:
                 self._continue(found)
 
-    def _finals(self, found: Mapping[str, tuple[int, bytes | None]]) -> dict[str, bytes]:
+    def _finals(
+        self, found: Mapping[str, tuple[int, bytes | None]]
+    ) -> dict[str, bytes]:
         """Return the files that users see: no caches, temporary or lock files."""
         skipped = len(str(self._folder)) + 1
         return {
@@ -369,14 +391,15 @@ class Cuts:
         for path in self._folder.rglob("*"):
             if not path.is_dir():
                 path.unlink()
-        paths: dict[int, str] = {}
-        for path, (inode, content) in state.items():
-            if inode in paths:
-                os.link(paths[inode], path)
+        names: dict[int, str] = {}
+        for name, (inode, content) in state.items():
+            if inode in names:
+                os.link(names[inode], name)
                 continue
-            paths[inode] = path
-            Path(path).write_bytes(content)
-            os.utime(path, ns=(self._times.get(inode, 0),) * 2)
+            names[inode] = name
+            Path(name).write_bytes(content)
+            mtime = self._times.get(inode, 0)
+            os.utime(name, ns=(mtime, mtime))
 
     def _read(self, found: dict[str, bytes]) -> None:
         """Read all files; none has a wrong record, and a complete one has all."""
@@ -401,9 +424,9 @@ class Cuts:
     def _continue(self, found: dict[str, bytes]) -> None:
         """Do what a user does after a power cut."""
         self.counts["continued"] += 1
-        for path in self._folder.rglob("*.tmp"):
-            if _OF_WRITERS.fullmatch(path.name) and self._is_plain:
-                assert set(intact_records(path)) <= set(NEW)
+        for temporary in self._folder.rglob("*.tmp"):
+            if _OF_WRITERS.fullmatch(temporary.name) and self._is_plain:
+                assert set(intact_records(temporary)) <= set(NEW)
         if self._workload.again is None:
             self._append(*found.items())
             return
@@ -453,13 +476,15 @@ def preload(library: Path) -> None:
 def main() -> None:
     """Run the campaign."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--runs", type=int, default=1000, help="states, of all workloads")
+    parser.add_argument(
+        "--runs", type=int, default=1000, help="states, of all workloads"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", metavar=("WORKLOAD", "STATE"))
     options = parser.parse_args()
     if "recorder.so" not in os.environ.get("LD_PRELOAD", ""):
-        with tempfile.TemporaryDirectory() as folder:
-            preload(Path(folder) / "recorder.so")
+        with tempfile.TemporaryDirectory() as built:
+            preload(Path(built) / "recorder.so")
     library = ctypes.CDLL(os.environ["LD_PRELOAD"])
     logging.disable()
     workloads = [
@@ -467,9 +492,13 @@ def main() -> None:
     ]
     total: Counter[str] = Counter()
     for i, workload in enumerate(workloads):
-        n_states = (i + 1) * options.runs // len(workloads) - i * options.runs // len(workloads)
+        n_states = (i + 1) * options.runs // len(workloads) - i * options.runs // len(
+            workloads
+        )
         numbers = map(int, options.only[1:]) if options.only else ()
-        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.exists() else None) as root:
+        with tempfile.TemporaryDirectory(
+            dir=MEMORY if MEMORY.exists() else None
+        ) as root:
             folder = Path(root) / "w"
             folder.mkdir()
             os.environ["FASTREC_CACHE"] = str(folder / "cache")
@@ -484,10 +513,8 @@ def main() -> None:
                     raise
         print(f"{workload.name}: {dict(cuts.counts)}")  # noqa: T201
         total.update(cuts.counts)
-        if workload.promise == "complete":
-            assert not cuts.counts["incomplete"]
-        else:
-            total["incomplete without sync"] += cuts.counts["incomplete"]
+        if not workload.is_synced:
+            total["incomplete_without_sync"] += cuts.counts["incomplete"]
     print(json.dumps({"runs": total.pop("states"), **total}))  # noqa: T201
 
 
