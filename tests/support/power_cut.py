@@ -257,6 +257,8 @@ WORKLOADS = [
 
 # --- Files ----------------------------------------------------------------------------
 
+Snapshot = Mapping[str, "tuple[int, bytes | None]"]  # inodes and contents
+
 _OF_WRITERS = re.compile(r"\..*\.[0-9a-f]{16}-\d+\.tmp")
 
 
@@ -297,24 +299,17 @@ def are_some_of(found: Sequence[bytes], complete: Sequence[bytes]) -> bool:
 # --- The campaign ---------------------------------------------------------------------
 
 
-class Cuts:
-    """The power cuts of one workload, which is run and recorded in `folder`."""
+class Promises:
+    """What is promised of the files in `folder`, given those before and after a workload.
 
-    def __init__(self, workload: Workload, folder: Path, library: ctypes.CDLL) -> None:
+    `counts` has the numbers of states, of those that differ, and so on.
+    """
+
+    def __init__(
+        self, workload: Workload, folder: Path, before: Snapshot, after: Snapshot
+    ) -> None:
         self._workload = workload
         self._folder = folder
-        workload.prepare(folder)
-        before, self._times = snapshot(folder), times(folder)
-        trace = folder.with_suffix(".trace")
-        library.recorder_start(
-            os.fsencode(folder), os.fsencode(trace), ctypes.c_size_t(MOST_PER_WRITE)
-        )
-        workload.run(folder)
-        library.recorder_mark()
-        library.recorder_stop()
-        self._times |= times(folder)
-        after = snapshot(folder)
-        self._disk = Disk(before, read_trace(trace))
         self._before = self._finals(before)
         self._after = self._finals(after)
         self._complete: dict[bytes, list[bytes]] = {}
@@ -322,30 +317,18 @@ class Cuts:
             if not path.endswith((".damaged", ".parquet")):
                 with contextlib.suppress(ValueError):  # the file to append to
                     self._complete[content] = records_of(content)
-        self._choices = list(
-            map(
-                Choice,
-                *zip(
-                    *product(range(self._disk.n_calls + 1), MODELS, NAMES, CONTENTS),
-                    strict=True,
-                ),
-            )
-        )
-        random.Random(0).shuffle(self._choices)
         self._seen: set[int] = set()
-        self.counts: Counter[str] = Counter(calls=self._disk.n_calls)
-        # Without a power cut, the model has what the file system has.
-        end = Choice(self._disk.n_calls, "journal", "last", "last")
-        state = self._disk.state(end, random.Random(0))
-        assert state == {
-            path: found for path, found in after.items() if found[1] is not None
-        }
+        self.counts: Counter[str] = Counter()
 
-    def check(self, seed: int, number: int) -> None:
-        """Check one state."""
-        draw = random.Random(f"{seed} {self._workload.name} {number}")
-        choice = self._choices[number % len(self._choices)]
-        state = self._disk.state(choice, draw)
+    def check(
+        self,
+        state: Snapshot,
+        draw: random.Random,
+        *,
+        is_done: bool,
+        restore: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Check a state after a power cut; `restore` puts its files into the folder."""
         found = self._finals(state)
         incomplete = [path for path in found if not self._is_complete(path, found)]
         missing = [
@@ -359,20 +342,18 @@ class Cuts:
         elif self._workload.is_synced:
             assert not incomplete, f"incomplete: {incomplete}"
             assert not missing, f"missing: {missing}"
-        if self._workload.is_synced and choice.time > self._disk.done_at:
+        if self._workload.is_synced and is_done:
             assert found == self._after, "the end of the workload is not on the disk"
         key = hash(tuple(state.items()))
         if key not in self._seen:
             self._seen.add(key)
             self.counts["distinct"] += 1
-            self._restore(state)
+            restore()
             self._read(found)
             if draw.randrange(SHARE_OF_WRITES) == 0:
                 self._continue(found)
 
-    def _finals(
-        self, found: Mapping[str, tuple[int, bytes | None]]
-    ) -> dict[str, bytes]:
+    def _finals(self, found: Snapshot) -> dict[str, bytes]:
         """Return the files that users see: no caches, temporary or lock files."""
         skipped = len(str(self._folder)) + 1
         return {
@@ -385,21 +366,6 @@ class Cuts:
 
     def _is_complete(self, path: str, found: dict[str, bytes]) -> bool:
         return found[path] in (self._before.get(path), self._after.get(path))
-
-    def _restore(self, state: dict[str, tuple[int, bytes]]) -> None:
-        """Write the files of a state."""
-        for path in self._folder.rglob("*"):
-            if not path.is_dir():
-                path.unlink()
-        names: dict[int, str] = {}
-        for name, (inode, content) in state.items():
-            if inode in names:
-                os.link(names[inode], name)
-                continue
-            names[inode] = name
-            Path(name).write_bytes(content)
-            mtime = self._times.get(inode, 0)
-            os.utime(name, ns=(mtime, mtime))
 
     def _read(self, found: dict[str, bytes]) -> None:
         """Read all files; none has a wrong record, and a complete one has all."""
@@ -462,6 +428,64 @@ class Cuts:
         return [record for record in OLD if frame(record) in content]
 
 
+class Cuts:
+    """The power cuts of one workload, which is run and recorded in `folder`."""
+
+    def __init__(self, workload: Workload, folder: Path, library: ctypes.CDLL) -> None:
+        self._name = workload.name
+        self._folder = folder
+        workload.prepare(folder)
+        before, self._times = snapshot(folder), times(folder)
+        trace = folder.with_suffix(".trace")
+        library.recorder_start(
+            os.fsencode(folder), os.fsencode(trace), ctypes.c_size_t(MOST_PER_WRITE)
+        )
+        workload.run(folder)
+        library.recorder_mark()
+        library.recorder_stop()
+        self._times |= times(folder)
+        after = snapshot(folder)
+        self.promises = Promises(workload, folder, before, after)
+        self._disk = Disk(before, read_trace(trace))
+        moments = range(self._disk.n_calls + 1)
+        self._choices = [
+            Choice(*each) for each in product(moments, MODELS, NAMES, CONTENTS)
+        ]
+        random.Random(0).shuffle(self._choices)
+        self.promises.counts["calls"] = self._disk.n_calls
+        # Without a power cut, the model has what the file system has.
+        end = Choice(self._disk.n_calls, "journal", "last", "last")
+        files = {path: each for path, each in after.items() if each[1] is not None}
+        assert self._disk.state(end, random.Random(0)) == files
+
+    def check(self, seed: int, number: int) -> None:
+        """Check one state."""
+        draw = random.Random(f"{seed} {self._name} {number}")
+        choice = self._choices[number % len(self._choices)]
+        state = self._disk.state(choice, draw)
+        self.promises.check(
+            state,
+            draw,
+            is_done=choice.time > self._disk.done_at,
+            restore=lambda: self._restore(state),
+        )
+
+    def _restore(self, state: dict[str, tuple[int, bytes]]) -> None:
+        """Write the files of a state."""
+        for path in self._folder.rglob("*"):
+            if not path.is_dir():
+                path.unlink()
+        names: dict[int, str] = {}
+        for name, (inode, content) in state.items():
+            if inode in names:
+                os.link(names[inode], name)
+                continue
+            names[inode] = name
+            Path(name).write_bytes(content)
+            mtime = self._times.get(inode, 0)
+            os.utime(name, ns=(mtime, mtime))
+
+
 def preload(library: Path) -> None:
     """Compile recorder.c, and start this program again with it."""
     source = Path(__file__).with_name("recorder.c")
@@ -511,10 +535,10 @@ def main() -> None:
                         f"failed: --seed {options.seed} --only {workload.name!r} {number}"
                     )
                     raise
-        print(f"{workload.name}: {dict(cuts.counts)}")  # noqa: T201
-        total.update(cuts.counts)
+        print(f"{workload.name}: {dict(cuts.promises.counts)}")  # noqa: T201
+        total.update(cuts.promises.counts)
         if not workload.is_synced:
-            total["incomplete_without_sync"] += cuts.counts["incomplete"]
+            total["incomplete_without_sync"] += cuts.promises.counts["incomplete"]
     print(json.dumps({"runs": total.pop("states"), **total}))  # noqa: T201
 
 
