@@ -22,6 +22,7 @@ import re
 import shlex
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -102,6 +103,14 @@ CAMPAIGNS = [
         60,
         "exits of each kind",
     ),
+    Campaign(
+        "shared-objects",
+        "Threads that share an iterator, a loader, a dataset, a mix, a writer or a batch "
+        "get what one thread alone would get, with and without the GIL.",
+        "{python} tests/support/shared_objects.py {runs} {seed}",
+        10_000,
+        "runs of eight situations",
+    ),
     tests(
         "kills-caches",
         "`kill -9` of a process that writes indexes and expansions leaves nothing that is "
@@ -173,7 +182,7 @@ def result(
         "seed": seed,
         "date": datetime.now(timezone.utc).date().isoformat(),
         "commit": commit(),
-        "runtime": f"Python {platform.python_version()}",
+        "runtime": python(),
         "machine": f"{os.cpu_count()} CPUs, {cpu()}",
         "seconds": round(seconds),
         **figures,
@@ -185,6 +194,12 @@ def commit() -> str:
     head = said("git", "log", "-1", "--format=%h")
     changed = said("git", "status", "--porcelain", "--", "src", "tests")
     return head + "+" if changed else head
+
+
+def python() -> str:
+    """Return the name of this Python; that of a free-threaded one ends in t."""
+    has_gil = not sysconfig.get_config_var("Py_GIL_DISABLED")
+    return f"Python {platform.python_version()}{'' if has_gil else 't'}"
 
 
 def cpu() -> str:
