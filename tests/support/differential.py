@@ -10,24 +10,18 @@ in canonical form; fastrec and TensorFlow must read the same from both forms.
 
 A case is one record with one set of specs whose outcome was compared with TensorFlow's;
 a batch that was compared as a whole counts as one more. A unit is some records for one
-set of specs. A campaign takes the instruction sets of the CPU in turn; when it was
-stopped, the same command resumes it, until the decoder changes.
+set of specs; slices.py adds up a campaign from slices of ten.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import itertools
 import json
-import os
 import random
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import ml_dtypes  # noqa: F401 (NumPy knows bfloat16 once this is imported)
@@ -46,8 +40,8 @@ from differential_cases import (
 from differential_model import DIFFERENCES, allows, find_differences
 from differential_specs import fastrec_feature
 from differential_tf import Crash, Tensorflow, frozen_array, frozen_strings
-from fastrec import _core
 from oracle_protobuf import example_class, sequence_class
+from slices import add_slices, finish, run_with
 
 __all__ = ["Comparison", "Disagreement"]
 
@@ -421,14 +415,11 @@ def random_unit(
     return Unit(specs, form, records, is_sequence, rng.random() < 0.5)
 
 
-# The campaign: slices of units, each in a process with another instruction set.
+# The campaign.
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "build" / "differential"
-# Rooms whose sources decide what a record decodes to.
-DECODER = ("base", "wire", "batch", "decode", "bindings")
+# What decides what a record decodes to.
+DECODER = [f"src/cpp/{room}" for room in ("base", "wire", "batch", "decode")]
 UNITS_OF_SLICE = 10
-Counts = dict[str, dict[str, int]]
 
 
 def unit_of(seed: int, number: int, n_records: int) -> Unit:
@@ -438,7 +429,7 @@ def unit_of(seed: int, number: int, n_records: int) -> Unit:
     return random_unit(rng, form, n_records, is_sequence=number % 10 >= 7)
 
 
-def compare_units(seed: int, numbers: Iterable[int], n_records: int) -> Counts:
+def compare_units(seed: int, numbers: Iterable[int], n_records: int) -> dict[str, int]:
     """Compare some units of a campaign, and return what was counted."""
     comparison = Comparison()
     try:
@@ -446,83 +437,18 @@ def compare_units(seed: int, numbers: Iterable[int], n_records: int) -> Counts:
             try:
                 comparison.compare(unit_of(seed, number, n_records))
             except Exception:
-                sys.stderr.write(
-                    "to repeat the failure: "
-                    f"FASTREC_ISA={os.environ.get('FASTREC_ISA', '')} {__file__} "
-                    f"--seed {seed} --records {n_records} --unit {number}\n"
-                )
+                sys.stderr.write(f"failed: --unit {number}\n")
                 raise
     finally:
         comparison.close()
-    return {
-        "counts": {**comparison.counts, "cases": comparison.n_cases},
-        "differences": dict(comparison.differences),
-        "crashes of TensorFlow": dict(comparison.crashes),
-        "protobuf is narrower": dict(comparison.narrower),
-    }
-
-
-def decoder() -> str:
-    """Return a digest of the decoder's sources: other results do not count."""
-    digest = hashlib.sha256()
-    for room in DECODER:
-        for path in sorted((ROOT / "src" / "cpp" / room).rglob("*")):
-            if path.is_file():
-                digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def compare_slice(number: int, seed: int, n_records: int, isa: str) -> Counts:
-    """Compare one slice in a process with this instruction set."""
-    command = [sys.executable, __file__, "--slice", str(number), "--seed", str(seed)]
-    done = subprocess.run(
-        [*command, "--records", str(n_records)],
-        env={**os.environ, "FASTREC_ISA": isa},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        sys.exit(f"slice {number} failed with {isa}")
-    found: Counts = json.loads(done.stdout)
-    return found
-
-
-def campaign(n_cases: int, seed: int, n_records: int) -> None:
-    """Compare slices until there are enough cases; resume where the last run stopped."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{decoder()}-{seed}-{n_records}.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    slices = [json.loads(line) for line in lines]
-    isas = _core.isas()
-    of_isa: Counter[str] = Counter()
-    totals: dict[str, Counter[str]] = {}
-    for number in itertools.count():
-        if number < len(slices):
-            isa, counts = slices[number]
-        elif of_isa.total() >= n_cases:
-            break
-        else:
-            isa = isas[number % len(isas)]
-            counts = compare_slice(number, seed, n_records, isa)
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([isa, counts]) + "\n")
-        of_isa[isa] += counts["counts"]["cases"]
-        for title, numbers in counts.items():
-            totals.setdefault(title, Counter()).update(numbers)
-        sys.stdout.write(f"slice {number}: {of_isa.total():,} cases\n")
-        sys.stdout.flush()
-    for title, total in totals.items():
-        rows = (f"{n:10} {name}\n" for name, n in total.most_common())
-        sys.stdout.write(f"{title}:\n{''.join(rows)}")
-    figures = {
-        "runs": of_isa.total(),
-        "compared with protobuf": totals["counts"]["records compared with protobuf"],
-        "of SequenceExamples": totals["counts"]["of SequenceExamples"],
-        "with a listed difference": totals["counts"]["records that differ"],
-        "instruction sets": dict(of_isa),
-    }
-    sys.stdout.write(f"{json.dumps(figures)}\n")
+    counts = {"runs": comparison.n_cases, **comparison.counts}
+    for title, found in (
+        ("difference", comparison.differences),
+        ("crash", comparison.crashes),
+        ("protobuf is narrower", comparison.narrower),
+    ):
+        counts |= {f"{title}: {name}": n for name, n in found.items()}
+    return counts
 
 
 def main() -> None:
@@ -531,8 +457,8 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--records", type=int, default=3000, help="of a unit")
-    parser.add_argument("--slice", type=int, help="compare one slice, here")
-    parser.add_argument("--unit", type=int, help="compare one unit, here")
+    parser.add_argument("--slice", type=int, help="compare one slice in this process")
+    parser.add_argument("--unit", type=int, help="compare one unit in this process")
     options = parser.parse_args()
     if options.unit is not None:
         numbers = range(options.unit, options.unit + 1)
@@ -540,7 +466,19 @@ def main() -> None:
         first = options.slice * UNITS_OF_SLICE
         numbers = range(first, first + UNITS_OF_SLICE)
     else:
-        campaign(options.cases, options.seed, options.records)
+        settings = ["--seed", str(options.seed), "--records", str(options.records)]
+        command = [sys.executable, __file__, *settings, "--slice"]
+        finish(
+            add_slices(
+                f"differential-{options.seed}-{options.records}",
+                DECODER,
+                options.cases,
+                lambda number, isa: json.loads(run_with(isa, [*command, str(number)])),
+            ),
+            "records compared with protobuf",
+            "of SequenceExamples",
+            "records that differ",
+        )
         return
     counts = compare_units(options.seed, numbers, options.records)
     sys.stdout.write(json.dumps(counts))
