@@ -141,6 +141,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
                                                std::size_t max_size, unsigned seed) {
   testing::Mutator mutator(seed);
-  const std::string mutated = mutator.choice_and_file(as_text({data, size}));
+  const std::string mutated = mutator.choice_and_file({data, size});
   return testing::replace_input(mutated, data, max_size);
 }
