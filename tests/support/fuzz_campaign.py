@@ -287,7 +287,8 @@ def attempt(command: Command) -> subprocess.CompletedProcess[str]:
     # These take half of the time: stacks of allocations, which a finding has when it is
     # run again, a check that the C++ tests make (asan), and freed memory that is kept
     # for much longer than the run of one input.
-    options = "malloc_context_size=0:detect_stack_use_after_return=0:quarantine_size_mb=8"
+    options = "malloc_context_size=0:detect_stack_use_after_return=0:"
+    options += "quarantine_size_mb=1:thread_local_quarantine_size_kb=64"
     environment = {"ASAN_OPTIONS": options, **os.environ}
     return subprocess.run(
         command,
