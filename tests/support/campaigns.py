@@ -51,7 +51,7 @@ class Campaign:
 
 def tests(name: str, promise: str, selection: str, runs: int, unit: str) -> Campaign:
     """Return a campaign of tests that repeat themselves FASTREC_TEST_RUNS times."""
-    command = f"{{python}} -m pytest -q --timeout=0 -p no:cacheprovider {selection}"
+    command = f"{{python}} -m pytest -q --timeout=0 -o faulthandler_timeout=0 -p no:cacheprovider {selection}"
     return Campaign(name, promise, command, runs, unit)
 
 
@@ -126,6 +126,15 @@ CAMPAIGNS = [
         "tests/writer/test_killed_writers.py -k kill_9",
         200,
         "kills of each of nine kinds",
+    ),
+    Campaign(
+        "soak",
+        "Hours of epochs, plain, GZIP, remote with faults, mixed, transformed, abandoned "
+        "and interrupted: every value is right, and memory grows by at most 1 %, open files "
+        "and threads by none.",
+        "{python} tests/support/soak.py {runs} {seed}",
+        120,
+        "minutes",
     ),
 ]
 
