@@ -76,9 +76,7 @@ def clear(folder: Path) -> None:
     folder.mkdir()
 
 
-def cut(
-    workload: Workload, folder: Path, seconds: float, draw: random.Random
-) -> bool:
+def cut(workload: Workload, folder: Path, seconds: float, draw: random.Random) -> bool:
     """Shut the file system down while a process runs a workload; return if it was done."""
     receiver, sender = os.pipe()
     child = os.fork()
