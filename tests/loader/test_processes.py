@@ -234,24 +234,3 @@ def test_stats_can_be_pickled(write: Write) -> None:
     loader = open_dataset(files(write, 40), features=SPEC).loader(8)
     list(loader)
     assert pickle.loads(pickle.dumps(loader.stats)) == loader.stats
-
-
-@pytest.mark.skipif(
-    sys.version_info < (3, 12), reason="a module can say so since Python 3.12"
-)
-def test_a_subinterpreter_is_refused_with_a_message() -> None:
-    interpreters = pytest.importorskip(
-        "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
-    )
-    code = (
-        "import warnings; warnings.simplefilter('ignore')\n"
-        "try:\n    import fastrec\n"
-        "except ImportError as error:\n    assert 'subinterpreters' in str(error)\n"
-        "else:\n    raise AssertionError\n"
-    )
-    other = interpreters.create()
-    try:
-        run = getattr(interpreters, "exec", None) or interpreters.run_string
-        assert run(other, code) is None
-    finally:
-        interpreters.destroy(other)

@@ -22,6 +22,7 @@ import re
 import shlex
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -50,7 +51,7 @@ class Campaign:
 
 def tests(name: str, promise: str, selection: str, runs: int, unit: str) -> Campaign:
     """Return a campaign of tests that repeat themselves FASTREC_TEST_RUNS times."""
-    command = f"{{python}} -m pytest -q --timeout=0 -p no:cacheprovider {selection}"
+    command = f"{{python}} -m pytest -q --timeout=0 -o faulthandler_timeout=0 -p no:cacheprovider {selection}"
     return Campaign(name, promise, command, runs, unit)
 
 
@@ -102,6 +103,14 @@ CAMPAIGNS = [
         60,
         "exits of each kind",
     ),
+    Campaign(
+        "shared-objects",
+        "Threads that share an iterator, a loader, a dataset, a mix, a writer or a batch "
+        "get what one thread alone would get, with and without the GIL.",
+        "{python} tests/support/shared_objects.py {runs} {seed}",
+        10_000,
+        "runs of eight situations",
+    ),
     tests(
         "kills-caches",
         "`kill -9` of a process that writes indexes and expansions leaves nothing that is "
@@ -117,6 +126,15 @@ CAMPAIGNS = [
         "tests/writer/test_killed_writers.py -k kill_9",
         200,
         "kills of each of nine kinds",
+    ),
+    Campaign(
+        "soak",
+        "Hours of epochs, plain, GZIP, remote with faults, mixed, transformed, abandoned "
+        "and interrupted: every value is right, and memory grows by at most 1 %, open files "
+        "and threads by none.",
+        "{python} tests/support/soak.py {runs} {seed}",
+        120,
+        "minutes",
     ),
 ]
 
@@ -164,7 +182,7 @@ def result(
         "seed": seed,
         "date": datetime.now(timezone.utc).date().isoformat(),
         "commit": commit(),
-        "runtime": f"Python {platform.python_version()}",
+        "runtime": python(),
         "machine": f"{os.cpu_count()} CPUs, {cpu()}",
         "seconds": round(seconds),
         **figures,
@@ -176,6 +194,12 @@ def commit() -> str:
     head = said("git", "log", "-1", "--format=%h")
     changed = said("git", "status", "--porcelain", "--", "src", "tests")
     return head + "+" if changed else head
+
+
+def python() -> str:
+    """Return the name of this Python; that of a free-threaded one ends in t."""
+    has_gil = not sysconfig.get_config_var("Py_GIL_DISABLED")
+    return f"Python {platform.python_version()}{'' if has_gil else 't'}"
 
 
 def cpu() -> str:
