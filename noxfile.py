@@ -226,7 +226,6 @@ def fuzz(session: nox.Session) -> None:
     """Run every fuzz target for some seconds; ``-- --help`` says how to run longer."""
     arguments = session.posargs or [
         *("--seconds", str(FUZZ_SECONDS), "--jobs", str(os.cpu_count() or 1)),
-        "--no-record",
     ]
     session.run(
         sys.executable, "tests/support/fuzz_campaign.py", *arguments, external=True

@@ -25,6 +25,7 @@ pytest.importorskip("typer")
 pytest.importorskip("rich")
 
 import fastrec as fr
+from children import Child
 from commands import run
 from oracle import example, tfrecord_file
 
@@ -96,7 +97,7 @@ def test_head_builds_no_index_and_opens_no_later_file(
 
 
 def test_head_does_not_wait_for_the_end_of_stdin() -> None:
-    with subprocess.Popen(
+    with Child[bytes](
         [sys.executable, "-m", "fastrec", "head", "-", "-n", "3", "--json"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -113,7 +114,7 @@ def test_head_does_not_wait_for_the_end_of_stdin() -> None:
 def test_a_reader_that_wants_no_more_is_no_problem_of_the_data(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     path.write_bytes(tfrecord_file(RECORDS * 1000))
-    with subprocess.Popen(
+    with Child[bytes](
         [sys.executable, "-m", "fastrec", "head", path, "-n", "30000"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-// libFuzzer entry: a run (runs.h) of records of any bytes, read as tf.train.Examples.
+// libFuzzer entry: a byte and a run (runs.h) of records of any bytes, read as tf.train.Examples.
 //
 // Goal: every layout and kind of column accepts or rejects a record; accepted records
 // make a batch with consistent splits and offsets; both modes agree, whatever was read
@@ -83,5 +83,6 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
                                                std::size_t max_size, unsigned seed) {
   using namespace fastrec;
   testing::Mutator mutator(seed);
-  return testing::replace_input(mutator.messages({data, size}), data, max_size);
+  return testing::replace_input(mutator.choice_and_messages({data, size}), data,
+                                max_size);
 }

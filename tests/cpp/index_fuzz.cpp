@@ -3,9 +3,9 @@
 //
 // Goal: an index is loaded only if it is complete and belongs to this file, and saving
 // it reproduces it; every record read by it, mapped or by pread, is a complete frame
-// between two entries of the index; a built index has the records of a scan. Method: if
-// a third piece has an odd number, the index is sealed first: its kind, sizes, time and
-// checksums become valid, so that its entries are used.
+// between two entries of the index; a built index has the records of a scan. Method:
+// the bits of a third piece select what is checked (Choices). An index may be sealed
+// first: its kind, sizes, time and checksums become valid, so that its entries are used.
 
 #include <algorithm>
 #include <cstdlib>
@@ -23,6 +23,12 @@
 namespace {
 
 using namespace fastrec;
+
+enum Choices : std::uint8_t {
+  kSealed = 1,  // seal the index
+  kBuilt = 2,   // build an index instead of loading one
+  kReadAt = 4,  // read records by pread instead of from a mapping
+};
 
 constexpr std::size_t kTablesBytes = 40 + 32 + 8;  // of one file with a short name
 constexpr std::int64_t kTime = 1'700'000'000'000'000'000;
@@ -108,8 +114,8 @@ void check_built(Bytes file, const std::string& path, Io io) {
   check_records(*built, file, path, io);
 }
 
-void check_index(std::string index, bool is_sealed, Bytes file,
-                 const std::string& path) {
+void check_index(std::string index, bool is_sealed, Bytes file, const std::string& path,
+                 Io io) {
   static testing::MemoryFile index_file, saved_file;
   const FileIdentity identity{file.size(), kTime};
   if (is_sealed) seal(identity, &index);
@@ -130,8 +136,7 @@ void check_index(std::string index, bool is_sealed, Bytes file,
     if (of_file->size() > kMaxChecked) continue;
     if (index_again->offsets() != of_file->offsets()) std::abort();
     if (of_file->identity() != identity || of_file->has_payload_crcs()) continue;
-    check_records(*of_file, file, path, Io::kMmap);
-    check_records(*of_file, file, path, Io::kPread);
+    check_records(*of_file, file, path, io);
   }
 }
 
@@ -142,10 +147,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::vector<Bytes> pieces = testing::pieces_of({data, size});
   if (pieces.size() < 2) return 0;
   data_file.write(pieces[0]);
-  const bool is_sealed =
-      pieces.size() > 2 && !pieces[2].empty() && pieces[2].front() % 2 == 1;
-  check_built(pieces[0], data_file.path(), is_sealed ? Io::kMmap : Io::kPread);
-  check_index(std::string(as_text(pieces[1])), is_sealed, pieces[0], data_file.path());
+  const unsigned choices =
+      pieces.size() > 2 && !pieces[2].empty() ? pieces[2].front() : 0u;
+  const Io io = (choices & kReadAt) != 0 ? Io::kPread : Io::kMmap;
+  if ((choices & kBuilt) != 0) {
+    check_built(pieces[0], data_file.path(), io);
+  } else {
+    check_index(std::string(as_text(pieces[1])), (choices & kSealed) != 0, pieces[0],
+                data_file.path(), io);
+  }
   return 0;
 }
 

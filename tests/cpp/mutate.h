@@ -71,10 +71,22 @@ class Mutator {
     return mutated;
   }
 
-  // A byte that selects an option, and a TFRecord file after it.
-  std::string choice_and_file(std::string_view input) {
-    if (input.empty() || one_in(16)) return bytes(std::string(input));
-    return input[0] + file(input.substr(1));
+  // A byte that selects an option, and an input after it, which `mutate` changes.
+  template <typename F>
+  std::string choice_and(Bytes input, F mutate) {
+    if (input.empty()) return std::string(1, static_cast<char>(below(256)));
+    const bool is_other = one_in(16);
+    std::string mutated(1, static_cast<char>(is_other ? below(256) : input[0]));
+    return mutated +=
+           is_other ? std::string(as_text(input.subspan(1))) : mutate(input.subspan(1));
+  }
+
+  std::string choice_and_file(Bytes input) {
+    return choice_and(input, [&](Bytes bytes) { return file(as_text(bytes)); });
+  }
+
+  std::string choice_and_messages(Bytes input) {
+    return choice_and(input, [&](Bytes bytes) { return messages(bytes); });
   }
 
   // A run (runs.h) of protobuf messages.

@@ -1,4 +1,4 @@
-// libFuzzer entry: a run (runs.h) of records of any bytes, read as SequenceExamples.
+// libFuzzer entry: a byte and a run (runs.h) of records of any bytes, read as SequenceExamples.
 //
 // Goal and method are those of example_fuzz.cpp, with columns of a context and of
 // feature lists.
@@ -56,5 +56,6 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
                                                std::size_t max_size, unsigned seed) {
   using namespace fastrec;
   testing::Mutator mutator(seed);
-  return testing::replace_input(mutator.messages({data, size}), data, max_size);
+  return testing::replace_input(mutator.choice_and_messages({data, size}), data,
+                                max_size);
 }

@@ -21,13 +21,14 @@ from pathlib import Path
 
 import pytest
 
+from children import Child
 from oracle import example, frame, tfrecord_file
 
 Write = Callable[[bytes], Path]
 
 
-def child(code: str, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def child(code: str, *arguments: object) -> Child[str]:
+    return Child(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -82,9 +82,11 @@ def test_both_processes_work_after_a_fork_with_reader_threads(write: Write) -> N
 @pytest.mark.parametrize("mode", ["single", "storm"])
 def test_an_interrupt_loses_nothing_and_leaves_nothing(mode: str, kind: str) -> None:
     n_signals = n_runs(150)
-    report = json.loads(
-        run_program("interrupts.py", mode, kind, "--signals", n_signals)
+    seed = os.environ.get("FASTREC_TEST_SEED", "0")
+    printed = run_program(
+        "interrupts.py", mode, kind, "--signals", n_signals, "--seed", seed
     )
+    report = json.loads(printed.splitlines()[-1])
     assert report["runs"] >= n_signals
     assert report["slowest_ms"] < 10_000  # 200 on a machine that does nothing else
 
@@ -205,24 +207,3 @@ def test_stats_can_be_pickled(write: Write) -> None:
     loader = open_dataset(files(write, 40), features=SPEC).loader(8)
     list(loader)
     assert pickle.loads(pickle.dumps(loader.stats)) == loader.stats
-
-
-@pytest.mark.skipif(
-    sys.version_info < (3, 12), reason="a module can say so since Python 3.12"
-)
-def test_a_subinterpreter_is_refused_with_a_message() -> None:
-    interpreters = pytest.importorskip(
-        "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
-    )
-    code = (
-        "import warnings; warnings.simplefilter('ignore')\n"
-        "try:\n    import fastrec\n"
-        "except ImportError as error:\n    assert 'subinterpreters' in str(error)\n"
-        "else:\n    raise AssertionError\n"
-    )
-    other = interpreters.create()
-    try:
-        run = getattr(interpreters, "exec", None) or interpreters.run_string
-        assert run(other, code) is None
-    finally:
-        interpreters.destroy(other)

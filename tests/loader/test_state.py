@@ -24,6 +24,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped, open_dataset
+from fastrec.loader.progress import Progress
 from numbered import (
     FILE_SIZES,
     ORDERS,
@@ -183,6 +184,24 @@ def test_a_position_at_the_end_is_the_next_epoch(ds: Untyped) -> None:
 
 
 # Other orders and datasets.
+
+
+@pytest.mark.parametrize("n_reads", range(8))
+def test_a_state_is_of_one_moment_while_another_thread_takes(
+    ds: Untyped, n_reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other thread ends the epoch after `n_reads` reads of the position."""
+    loader = ds.loader(5, num_threads=0)
+    iterator = iter(loader)
+    take(iterator, len(loader) - 1)
+    before, cursor = loader.state_dict(), loader._progress.cursor
+    list(iterator)
+    after, moved = loader.state_dict(), loader._progress.cursor
+    reads = itertools.chain([cursor] * n_reads, itertools.repeat(moved))
+    monkeypatch.setattr(
+        Progress, "cursor", property(lambda _: next(reads)), raising=False
+    )
+    assert loader.state_dict() == (after if n_reads == 0 else before)
 
 
 def test_the_state_of_another_order_is_refused(ds: Untyped) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from children import n_runs
+from children import n_runs, run_program
 from columns import Untyped, open_dataset
 from numbered import DataSets, N, labels
 from oracle import example, tfrecord_file
@@ -113,6 +113,10 @@ def test_a_loader_dropped_by_another_thread_affects_no_other(ds: Untyped) -> Non
             dropped = pool.submit(doomed.clear)
             assert labels(kept) == list(range(N))
             dropped.result(timeout=60)
+
+
+def test_threads_share_objects_of_every_kind() -> None:
+    run_program("shared_objects.py", n_runs(24))
 
 
 def buffers(batch: Untyped) -> list[Untyped]:

@@ -34,6 +34,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
+from children import Child
 from columns import Untyped, open_dataset, snapshot
 from fastrec import _core
 from fastrec.loader import streaming
@@ -738,7 +739,7 @@ def test_ctrl_c_interrupts_within_200_ms(tmp_path: Path, use: str, stall: str) -
     code = code.replace("USE", {**loops, **PASSES}[use])
 
     def seconds_to_stop() -> float:
-        with subprocess.Popen(
+        with Child(
             [sys.executable, "-c", code, path, tmp_path / "cache"],
             stdout=subprocess.PIPE,
             text=True,

@@ -134,5 +134,5 @@ def chromium(profile: Path) -> Iterator[Browser]:
     finally:
         os.close(to_browser)
         os.close(from_browser)
-        process.terminate()
+        process.kill()
         process.wait()

@@ -6,8 +6,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import TracebackType
+from typing import AnyStr
 
-__all__ = ["SECONDS_TO_HANG", "SUPPORT", "n_runs", "run_program", "start_program"]
+__all__ = [
+    "SECONDS_TO_HANG",
+    "SUPPORT",
+    "Child",
+    "n_runs",
+    "run_program",
+    "start_program",
+]
 
 SECONDS_TO_HANG = 60
 SUPPORT = Path(__file__).parent  # the folder of test helpers and programs
@@ -18,9 +27,23 @@ def n_runs(few: int) -> int:
     return int(os.environ.get("FASTREC_TEST_RUNS", few))
 
 
-def start_program(program: str, *arguments: object) -> subprocess.Popen[str]:
+class Child(subprocess.Popen[AnyStr]):
+    """A process that a `with` block kills if it raises, instead of waiting for it."""
+
+    def __exit__(
+        self,
+        of_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.kill()
+        super().__exit__(of_type, error, traceback)
+
+
+def start_program(program: str, *arguments: object) -> Child[str]:
     """Start a program of this directory. It prints a traceback if it hangs."""
-    return subprocess.Popen(
+    return Child(
         [sys.executable, SUPPORT / program, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -31,11 +54,7 @@ def start_program(program: str, *arguments: object) -> subprocess.Popen[str]:
 def run_program(program: str, *arguments: object) -> str:
     """Run a program that must succeed without output on stderr; return its stdout."""
     with start_program(program, *arguments) as child:
-        try:
-            # Longer than the program's own watchdog, which says where it hangs.
-            out, err = child.communicate(timeout=10 * SECONDS_TO_HANG)
-        except BaseException:
-            child.kill()  # or the end of `with` would wait for it: pytest-timeout raises
-            raise
+        # Longer than the program's own watchdog, which says where it hangs.
+        out, err = child.communicate(timeout=10 * SECONDS_TO_HANG)
     assert (child.returncode, err) == (0, ""), (out, err)
     return out

@@ -1,6 +1,7 @@
 """Compare fastrec with TensorFlow and protobuf on generated records.
 
     python tests/support/differential.py --cases 2000000 --seed 0
+    python tests/support/differential.py --seed 0 --unit 12     # one unit again
 
 fastrec and TensorFlow read every record with the same specs. Either both reject it, or
 both return the same columns, or the record has one of the differences that
@@ -8,17 +9,18 @@ docs/semantics.md lists. In addition, protobuf parses every record and writes it
 in canonical form; fastrec and TensorFlow must read the same from both forms.
 
 A case is one record with one set of specs whose outcome was compared with TensorFlow's;
-a batch that was compared as a whole counts as one more.
+a batch that was compared as a whole counts as one more. A unit is some records for one
+set of specs; slices.py adds up a campaign from slices of ten.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
-import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
@@ -39,6 +41,7 @@ from differential_model import DIFFERENCES, allows, find_differences
 from differential_specs import fastrec_feature
 from differential_tf import Crash, Tensorflow, frozen_array, frozen_strings
 from oracle_protobuf import example_class, sequence_class
+from slices import add_slices, finish, run_with
 
 __all__ = ["Comparison", "Disagreement"]
 
@@ -412,55 +415,73 @@ def random_unit(
     return Unit(specs, form, records, is_sequence, rng.random() < 0.5)
 
 
-def report(comparison: Comparison, seconds: float) -> str:
-    lines = [f"{comparison.n_cases} cases in {seconds:.0f} s"]
-    for title, counts in (
-        ("counts", comparison.counts),
-        ("differences", comparison.differences),
-        ("crashes of TensorFlow", comparison.crashes),
+# The campaign.
+
+# What decides what a record decodes to.
+DECODER = [f"src/cpp/{room}" for room in ("base", "wire", "batch", "decode")]
+UNITS_OF_SLICE = 10
+
+
+def unit_of(seed: int, number: int, n_records: int) -> Unit:
+    """Return one unit of a campaign: 3 of 10 hold SequenceExamples."""
+    rng = random.Random(f"{seed} {number}")
+    form = rng.choices(FORMS, (70, 18, 12))[0]
+    return random_unit(rng, form, n_records, is_sequence=number % 10 >= 7)
+
+
+def compare_units(seed: int, numbers: Iterable[int], n_records: int) -> dict[str, int]:
+    """Compare some units of a campaign, and return what was counted."""
+    comparison = Comparison()
+    try:
+        for number in numbers:
+            try:
+                comparison.compare(unit_of(seed, number, n_records))
+            except Exception:
+                sys.stderr.write(f"failed: --unit {number}\n")
+                raise
+    finally:
+        comparison.close()
+    counts = {"runs": comparison.n_cases, **comparison.counts}
+    for title, found in (
+        ("difference", comparison.differences),
+        ("crash", comparison.crashes),
         ("protobuf is narrower", comparison.narrower),
     ):
-        lines += [f"{title}:", *(f"{n:10} {name}" for name, n in counts.most_common())]
-    return "\n".join(lines)
+        counts |= {f"{title}: {name}": n for name, n in found.items()}
+    return counts
 
 
 def main() -> None:
-    """Compare the cases of a seed."""
+    """Run a campaign, or repeat one slice or one unit of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--records", type=int, default=3000, help="for one set of specs"
-    )
-    parser.add_argument("--keep-going", action="store_true", help="list all failures")
+    parser.add_argument("--records", type=int, default=3000, help="of a unit")
+    parser.add_argument("--slice", type=int, help="compare one slice in this process")
+    parser.add_argument("--unit", type=int, help="compare one unit in this process")
     options = parser.parse_args()
-    comparison = Comparison()
-    begin = last = time.monotonic()
-    n_failures = 0
-    n_units = 0
-    while comparison.n_cases < options.cases:
-        rng = random.Random(f"{options.seed} {n_units}")
-        unit = random_unit(
-            rng,
-            rng.choices(FORMS, (70, 18, 12))[0],
-            options.records,
-            is_sequence=n_units % 10 >= 7,
+    if options.unit is not None:
+        numbers = range(options.unit, options.unit + 1)
+    elif options.slice is not None:
+        first = options.slice * UNITS_OF_SLICE
+        numbers = range(first, first + UNITS_OF_SLICE)
+    else:
+        settings = ["--seed", str(options.seed), "--records", str(options.records)]
+        command = [sys.executable, __file__, *settings, "--slice"]
+        finish(
+            add_slices(
+                f"differential-{options.seed}-{options.records}",
+                DECODER,
+                options.cases,
+                lambda number, isa: json.loads(run_with(isa, [*command, str(number)])),
+            ),
+            "records compared with protobuf",
+            "of SequenceExamples",
+            "records that differ",
         )
-        n_units += 1
-        try:
-            comparison.compare(unit)
-        except Disagreement as found:
-            n_failures += 1
-            sys.stdout.write(f"unit {n_units - 1}{found}\n")
-            if not options.keep_going:
-                raise
-        if time.monotonic() - last > 60:
-            last = time.monotonic()
-            sys.stdout.write(f"{report(comparison, last - begin)}\n")
-            sys.stdout.flush()
-    comparison.close()
-    sys.stdout.write(f"{n_units} sets of specs, {n_failures} failures\n")
-    sys.stdout.write(f"{report(comparison, time.monotonic() - begin)}\n")
+        return
+    counts = compare_units(options.seed, numbers, options.records)
+    sys.stdout.write(json.dumps(counts))
 
 
 if __name__ == "__main__":

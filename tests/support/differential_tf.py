@@ -156,6 +156,7 @@ class Worker:
         self.tensor_proto = type(tf.make_tensor_proto(0))
         self.refusals = (
             tf.errors.InvalidArgumentError,
+            tf.errors.ResourceExhaustedError,  # above MOST_MEMORY
             UnicodeDecodeError,  # while it formats its error
             TypeError,  # an unknown dtype
             ValueError,

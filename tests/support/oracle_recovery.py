@@ -13,7 +13,17 @@ import crc32c as fast_crc32c
 
 from oracle_frames import FOOTER_BYTES, HEADER_BYTES, masked
 
-__all__ = ["CORRUPTIONS", "Span", "gaps_and_frames", "payload_holds"]
+__all__ = [
+    "CORRUPTIONS",
+    "Found",
+    "Kept",
+    "Span",
+    "frame_end",
+    "gaps_and_frames",
+    "payload_holds",
+    "proven_length",
+    "whole_frame_after",
+]
 
 Span = tuple[int, int]
 
@@ -27,7 +37,7 @@ def _crc(data: bytes) -> int:
     return masked(fast_crc32c.crc32c(data))
 
 
-def _length(data: bytes, at: int) -> int | None:
+def proven_length(data: bytes, at: int) -> int | None:
     """Return the length that a checksum proves at byte `at`, even beyond the file."""
     if len(data) - at < HEADER_BYTES:
         return None
@@ -35,12 +45,12 @@ def _length(data: bytes, at: int) -> int | None:
     return length if stored == _crc(data[at : at + 8]) else None
 
 
-def _end(data: bytes, at: int) -> int | None:
+def frame_end(data: bytes, at: int) -> int | None:
     """Return the end of the frame at byte `at`, or None without a valid header."""
     room = len(data) - at - HEADER_BYTES - FOOTER_BYTES
     if room < 0 or int.from_bytes(data[at : at + 8], "little") > room:
         return None
-    length = _length(data, at)
+    length = proven_length(data, at)
     return None if length is None else at + HEADER_BYTES + length + FOOTER_BYTES
 
 
@@ -51,10 +61,10 @@ def payload_holds(data: bytes, frame: Span) -> bool:
     return bool(stored == _crc(data[begin + HEADER_BYTES : end - FOOTER_BYTES]))
 
 
-def _next_whole(data: bytes, begin: int) -> int:
+def whole_frame_after(data: bytes, begin: int) -> int:
     """Return the first offset >= `begin` at which both checksums prove a frame."""
     for at in range(begin, len(data)):
-        end = _end(data, at)
+        end = frame_end(data, at)
         if end is not None and payload_holds(data, (at, end)):
             return at
     return len(data)
@@ -66,17 +76,17 @@ def gaps_and_frames(data: bytes, mode: str) -> Found:
     gaps: list[Span] = []
     at = 0
     while at < len(data):
-        end = _end(data, at)
+        end = frame_end(data, at)
         if end is not None:
             frames.append((at, end))
             at = end
             continue
         begin = at
-        is_proven = _length(data, at) is not None
+        is_proven = proven_length(data, at) is not None
         follows = bool(frames) and frames[-1][1] == at
         if follows and not is_proven and not payload_holds(data, frames[-1]):
             begin = frames.pop()[0]
-        at = _next_whole(data, begin + 1) if mode == "resync" else len(data)
+        at = whole_frame_after(data, begin + 1) if mode == "resync" else len(data)
         gaps.append((begin, at))
     return Found(frames, gaps)
 

@@ -86,9 +86,23 @@ py::object exception_of(const Error& error) {
 
 }  // namespace fastrec
 
-// Subinterpreters are refused: NumPy does not support them.
-PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
-                pybind11::multiple_interpreters::not_supported()) {
+// Declares PyInit__core_of_main, which initializes pybind11 at once.
+PYBIND11_MODULE_PYINIT(_core_of_main, pybind11::mod_gil_not_used(),
+                       pybind11::multiple_interpreters::not_supported())
+
+// NumPy does not support subinterpreters. Before Python 3.12, and in subinterpreters that
+// share the GIL, Python does not reject the module itself, and pybind11 would deadlock.
+extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    PyErr_SetString(PyExc_ImportError,
+                    "fastrec must be imported in the main interpreter, got a "
+                    "subinterpreter; use processes or threads");
+    return nullptr;
+  }
+  return PyInit__core_of_main();
+}
+
+PYBIND11_MODULE_EXEC(_core_of_main, m) {
   using namespace fastrec;
 
   (void)crc32c_kernel();     // reject a bad FASTREC_ISA at import, not during an epoch

@@ -137,8 +137,6 @@ def copy_intact(
                     file.write(piece)
                     n_bytes += len(piece)
                     on_write(len(piece))
-                file.flush()
-                os.fsync(file.fileno())
             (written,) = check_files([str(temporary)], n_threads)
             is_intact = not (written.damaged or written.unreadable)
             if not is_intact or written.n_records != check.n_records:

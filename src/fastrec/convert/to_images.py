@@ -43,7 +43,8 @@ def write_images(
     image : str, default "image"
         The column of the images.
     overwrite : bool, default False
-        Replace existing files.
+        Replace existing files. They are not flushed to the disk: after a power cut, some
+        may be incomplete.
     progress : callable, optional
         Called after each batch with the number of images written and their total, or 0
         if the total is unknown without reading the files.
@@ -88,7 +89,7 @@ def write_images(
                 raise FileExistsError(
                     errno.EEXIST, f"cannot write {place}: file exists", str(target)
                 )
-            with replacement(target) as temporary:
+            with replacement(target, sync=False) as temporary:
                 temporary.write_bytes(data)
             written[path] = None
         if progress is not None:

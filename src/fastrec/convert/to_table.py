@@ -110,8 +110,6 @@ def write_table(
             raise Error(
                 f"cannot write an empty table: no records in {', '.join(ds.files)}"
             )
-        file.flush()
-        os.fsync(file.fileno())
     return n_records
 
 

@@ -142,7 +142,7 @@ def _save(
     path: Path, kind: str, n_records: int, content: bytes | npt.NDArray[np.uint8]
 ) -> None:
     try:
-        with replacement(path) as temporary:
+        with replacement(path, sync=False) as temporary:
             _core.save_cache(os.fsencode(temporary), kind, n_records, 0, content)
     except OSError as error:
         _log.info("cannot cache the filter: %s", error)

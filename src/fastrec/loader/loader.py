@@ -236,8 +236,8 @@ class Loader(TrainingRun, Generic[B]):
         ValueError
             If `step` or `epoch` is negative.
         """
-        positions, records = self._plan_with(step, epoch).rows(step)
         epoch = self.epoch if epoch is None else epoch
+        positions, records = self._plan_with(step, epoch).rows(step)
         options = self._options
         policy = options.row_policy
         row_records = records[positions >= 0]
@@ -271,7 +271,8 @@ class Loader(TrainingRun, Generic[B]):
         IndexError
             If the epoch is at its end.
         """
-        return self.batch(self.step)
+        at = self._progress.cursor
+        return self.batch(at.step, at.epoch)
 
     # Errors for code that treats a Loader as rows or as an array. Hidden from type
     # checkers, which report such code themselves.
@@ -362,8 +363,9 @@ class Loader(TrainingRun, Generic[B]):
 
     def __getstate__(self) -> dict[str, Any]:
         at = self._progress.copy()
-        if self.step and self.step == self._plan().n_steps:
-            at.move(self.epoch + 1)
+        epoch, step, phase, *_ = at.cursor
+        if step and step == self._planner.plan(at.seed, epoch, phase).n_steps:
+            at.move(epoch + 1)
         place = at.seed, *at.cursor[:3]
         return {
             "_dataset": self._dataset,

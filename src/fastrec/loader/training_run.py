@@ -141,9 +141,10 @@ class TrainingRun:
         the position before the batch that failed; after an epoch, the start of the next
         one. Builds the index of the dataset if it has none.
         """
-        plan = self._plan()
-        epoch, position = self.epoch, plan.begin_of(self.step)
-        if self.step and self.step == plan.n_steps:
+        at = self._progress.cursor  # read once: another thread may take a batch
+        plan = self._planner.plan(self.seed, at.epoch, at.phase)
+        epoch, position = at.epoch, plan.begin_of(at.step)
+        if at.step and at.step == plan.n_steps:
             epoch, position = epoch + 1, 0
         fingerprint = self._options.view.fingerprint()
         order = self._planner.state()

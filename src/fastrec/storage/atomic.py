@@ -14,7 +14,7 @@ from fastrec.tasks import Task, forget, run_at_exit, start_registered
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["open_file", "replacement", "temporary_file"]
+__all__ = ["open_file", "replacement", "sync_directory", "temporary_file"]
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: str) -> io.FileIO:
@@ -35,11 +35,35 @@ def open_file(path: str | os.PathLike[str], flags: int, mode: str) -> io.FileIO:
 
 
 @contextlib.contextmanager
-def replacement(target: Path) -> Iterator[Path]:
-    """Yield a temporary path; rename it to `target` unless the body raises."""
+def replacement(target: Path, *, sync: bool = True) -> Iterator[Path]:
+    """Yield a temporary path; rename it to `target` unless the body raises.
+
+    A power cut leaves the complete new file or the old one. With ``sync=False``, it may
+    leave an incomplete file, which the readers of caches detect.
+    """
     with temporary_file(target) as temporary:
         yield temporary
+        if sync:
+            _sync(temporary)
         temporary.replace(target)
+    if sync:
+        sync_directory(target.parent)
+
+
+def sync_directory(directory: Path | str) -> None:
+    """Flush the names in a directory to the disk, if the file system can."""
+    with contextlib.suppress(OSError):
+        _sync(directory)
+
+
+def _sync(path: Path | str) -> None:
+    descriptors: list[int] = []  # as in `open_file`
+    try:
+        descriptors.extend(map(os.open, (path,), (os.O_RDONLY,)))
+        os.fsync(descriptors[0])
+    finally:
+        if descriptors:
+            os.close(descriptors[0])
 
 
 @contextlib.contextmanager

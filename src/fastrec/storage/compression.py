@@ -207,7 +207,7 @@ def inflated(
                     on_read(file.tell())
                 yield piece
         else:
-            yield from _inflated_members(file, content, path, on_read)
+            yield from _inflated_members(file, content, path, on_read, faults)
 
 
 def _inflated_members(
@@ -215,6 +215,7 @@ def _inflated_members(
     content: Content,
     name: str,
     on_read: Callable[[int], object] | None,
+    faults: Faults | None,
 ) -> Generator[bytes]:
     """Yield the decompressed content of all members of a file."""
     backend = _backend()
@@ -228,11 +229,10 @@ def _inflated_members(
             on_read(n_read)
         return data
 
-    def fail(what: str) -> NoReturn:
+    def fail(what: str, at: int) -> NoReturn:
         msg = (
             f"the {content.upper()} stream {what}, at decompressed byte {n_inflated:,}"
         )
-        at = n_read - len(data)
         raise CorruptionError(msg, name, offset=at, code="damaged_stream") from None
 
     data = read()
@@ -240,21 +240,56 @@ def _inflated_members(
         if n_read > len(data):  # `data` follows a complete stream
             data += read() if len(data) == 1 else b""
             if content != "gzip" or not data.startswith(GZIP_MAGIC[: len(data)]):
-                fail("is followed by other bytes")
+                fail("is followed by other bytes", n_read - len(data))
+        begin, n_before = n_read - len(data), n_inflated
         member = backend.decompressobj(wbits=_WBITS[content])
         while not member.eof:
             data = data or read()
             try:
                 piece = member.decompress(data, _PIECE_BYTES)
             except backend.error as error:
-                fail(f"is damaged ({error})")
+                end, n_yielded = begin, n_inflated - n_before
+                for rest, at in _before_damage(name, content, begin, n_yielded, faults):
+                    n_inflated += len(rest)
+                    end = at
+                    yield rest
+                fail(f"is damaged ({error})", end)
             if piece:
                 n_inflated += len(piece)
                 yield piece
             elif not data and not member.eof:
-                fail("is truncated")
+                fail("is truncated", n_read)
             data = member.unconsumed_tail
         data = member.unused_data or read()
+
+
+def _before_damage(
+    name: str, content: Content, begin: int, n_yielded: int, faults: Faults | None
+) -> Iterator[tuple[bytes, int]]:
+    """Yield what a damaged member holds up to the damage, after `n_yielded` bytes.
+
+    With each piece comes the byte of the file up to which it was read. A call that
+    fails returns nothing of what it has inflated. So zlib, whose streams can be copied,
+    inflates the member at byte `begin` again, in ever smaller steps at the damage.
+    """
+    stream = zlib.decompressobj(wbits=_WBITS[content])
+    at, step = 0, _READ_BYTES
+    with _opened(name, faults) as file:
+        while step and not stream.eof and (data := file.read(_READ_BYTES)):
+            n_skipped = max(0, begin - at)
+            at += len(data)
+            data = data[n_skipped:]
+            while step and data:
+                attempt = stream.copy()
+                try:
+                    piece = attempt.decompress(data[:step], _PIECE_BYTES)
+                except zlib.error:
+                    step = min(step, len(data)) // 2
+                    continue
+                stream, data = attempt, attempt.unconsumed_tail + data[step:]
+                if len(piece) > n_yielded:
+                    yield piece[n_yielded:], at - len(data)
+                n_yielded = max(0, n_yielded - len(piece))
 
 
 def _backend() -> ModuleType:

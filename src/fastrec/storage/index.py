@@ -221,7 +221,7 @@ def keep_index(
         index = _core.Index.of_stream(offsets, payload_crcs, *version, code)
     try:
         target = index_path(path, index_dir)
-        with replacement(target) as temporary:
+        with replacement(target, sync=False) as temporary:
             names = Scope.of([path]).names_in(target)
             indexes = _core.Indexes([index])
             _core.save_indexes(os.fsencode(temporary), names, indexes, [], None)

@@ -388,7 +388,7 @@ class IndexSearch:
         known = _core.IndexFile.load(os.fsencode(path))
         others = [] if known is None or names == [_ONLY_FILE] else [known]
         is_own = path == self.scope.path(self._index_dir)
-        with replacement(path) as temporary:
+        with replacement(path, sync=False) as temporary:
             _core.save_indexes(
                 os.fsencode(temporary),
                 b"\0".join([names[number] for number in numbers]),

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fastrec.storage.atomic import sync_directory
 from fastrec.storage.remote import RemotePath
 from fastrec.storage.remote_listing import exists
 
@@ -123,7 +124,7 @@ class OutputFile:
         self._may_exist = False  # first: an interrupt here must not remove the target
         self.current_path = target
         if sync:
-            _sync_directory(os.path.dirname(target))  # noqa: PTH120
+            sync_directory(os.path.dirname(target))  # noqa: PTH120
 
     def discard(self) -> None:
         """Remove the unpublished file."""
@@ -171,13 +172,3 @@ def _rename_to_new(path: str, target: str) -> None:
         os.rename(path, target)  # noqa: PTH104
     else:
         os.unlink(path)  # noqa: PTH108
-
-
-def _sync_directory(directory: str) -> None:
-    """Flush a rename to the disk, if the file system can; the contents are flushed."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastrec.printable import printable
+from fastrec.storage.atomic import sync_directory
 from fastrec.storage.compression import CONTENTS, codec_of
 from fastrec.storage.index import keep_index, rename_index
 from fastrec.storage.locks import FileLock
@@ -197,9 +198,12 @@ class ShardWriter:
                 shard.publish(*self._paths(shard.number, num_shards))
         self.files = [shard.path for shard in self._shards]
         written = {self._real(path) for path in self.files}
-        for path in self._replaced:
-            if self._real(path) not in written:
-                self._remove(path)
+        rest = [path for path in self._replaced if self._real(path) not in written]
+        for path in rest:
+            self._remove(path)
+        if rest and self._options.sync and not self._names.is_remote:
+            # A power cut must not bring back the old shards next to the new ones.
+            sync_directory(os.path.dirname(self._real(rest[0])))  # noqa: PTH120
         self._is_closed = True
 
     def discard(self) -> None:

@@ -75,8 +75,8 @@ class Writer:
     compression_level : int, optional
         0 to 9 as in zlib; 6 by default.
     sync : bool, default True
-        Flush files to the disk before renaming them. If False, files may be incomplete
-        after a power loss.
+        Flush files to the disk before renaming them. If False, files that were written
+        shortly before a power cut may be missing, cut or partly zeros.
     num_threads : int, optional
         Threads that encode batches, compress and write; 0 uses the caller's thread. By
         default one per usable CPU. The files do not depend on it.

@@ -1,0 +1,70 @@
+"""The campaigns, their recorded results, and the page that shows them.
+
+Goal
+    Every figure of the table in docs/robustness.md was recorded by a campaign that
+    succeeded, and every campaign names files that exist.
+Method
+    The table is made again from docs/campaigns.json. Campaigns of one line succeed, fail,
+    and report figures.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import campaigns
+from campaigns import CAMPAIGNS, Campaign
+
+
+def test_the_page_shows_the_recorded_results() -> None:
+    page = campaigns.PAGE.read_text(encoding="utf-8")
+    assert campaigns.table(campaigns.read(campaigns.RESULTS)) in page
+
+
+def test_each_campaign_has_its_own_name_and_files_that_exist() -> None:
+    names = [campaign.name for campaign in CAMPAIGNS]
+    assert len(set(names)) == len(names)
+    for campaign in CAMPAIGNS:
+        files = re.findall(r"\S+/\S+\.py", campaign.command)
+        assert files, campaign
+        for file in files:
+            assert (campaigns.ROOT / file).is_file(), campaign
+
+
+def test_a_campaign_gets_runs_and_seed_and_reports_figures() -> None:
+    code = (
+        "import json, os, sys; runs, seed = map(int, sys.argv[1:]); "
+        'e = os.environ; assert e["FASTREC_TEST_RUNS"] == str(runs); '
+        'assert e["FASTREC_TEST_SEED"] == str(seed); '
+        'print("text"); print(json.dumps(dict(runs=2 * runs, bytes=seed)))'
+    )
+    campaign = Campaign("flips", "", f"{{python}} -c '{code}' {{runs}} {{seed}}", 1, "")
+    done = campaigns.run(campaign, 21, 7)
+    assert (done["runs"], done["seed"], done["bytes"]) == (42, 7, 7)
+
+
+def test_a_campaign_that_fails_is_not_recorded() -> None:
+    campaign = Campaign("flips", "", "{python} -c 'raise SystemExit(3)'", 1, "")
+    with pytest.raises(SystemExit, match="flips failed with status 3"):
+        campaigns.run(campaign, 1, 0)
+
+
+def test_a_result_replaces_that_of_the_same_runtime(tmp_path: Path) -> None:
+    results, page = tmp_path / "results.json", tmp_path / "page.md"
+    results.write_text("[]")
+    page.write_text(f"before\n{campaigns.BEGIN}\n{campaigns.END}\nafter\n")
+    first = campaigns.result("flips", 1000, 1, 2.5) | {"runtime": "Python 3.11.1"}
+    again = {**first, "runs": 2000, "runtime": "Python 3.11.9", "bytes_read": 12345}
+    other = {**first, "runtime": "Python 3.13.0"}
+    for entry in (first, other, again):
+        campaigns.record(entry, results, page)
+    assert json.loads(results.read_text()) == [again, other]
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "| 2,000 flips; 12,345 bytes read | 1 |" in text
+    assert "| 1,000 flips | 1 |" in text
