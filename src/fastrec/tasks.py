@@ -21,12 +21,22 @@ from typing import Any, Generic, TypeVar, cast
 
 from fastrec.lifecycle import close_at_exit, renew_after_fork
 
-__all__ = ["CancelledError", "Task", "TaskPool", "start"]
+__all__ = [
+    "CancelledError",
+    "Task",
+    "TaskPool",
+    "forget",
+    "run_at_exit",
+    "start",
+    "start_registered",
+]
 
 _T = TypeVar("_T")
 
 # `Task._done` wakes one waiter only; other waiters poll at this interval.
 _POLL_SECONDS = 0.05
+
+_CANCEL = object()
 
 
 class CancelledError(Exception):
@@ -37,24 +47,32 @@ class Task(Generic[_T]):
     """A function that runs once, in the first thread that calls `run`."""
 
     def __init__(self, function: Callable[[], _T]) -> None:
-        self._functions = [function]  # empty once the task began or was cancelled
+        self._function: Callable[[], _T] | None = function
+        # Which call of `run` or `cancel` came first; set once, by one atomic call.
+        self._first: dict[str, object] = {}
         self._result: _T | None = None
         self._error: BaseException | None = None
         self._done = _thread.allocate_lock()
         self._done.acquire()
-        self.is_done = False
+        self._has_run = False
 
     @property
     def is_begun(self) -> bool:
         """Whether the task began or was cancelled."""
-        return not self._functions
+        return bool(self._first)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the task has run or was cancelled."""
+        return self._has_run or self._first.get("call") is _CANCEL
 
     def run(self) -> None:
         """Call the function, unless the task began or was cancelled."""
-        try:
-            function = self._functions.pop()
-        except IndexError:
+        this = object()
+        if self._first.setdefault("call", this) is not this:
             return
+        function, self._function = self._function, None
+        assert function is not None
         try:
             self._result = function()
         except BaseException as error:  # noqa: BLE001 (`result` raises it)
@@ -62,18 +80,17 @@ class Task(Generic[_T]):
         # Release what the function references before a waiter continues. This works
         # only for a local variable: in Python 3.10, callers keep arguments alive.
         del function
-        self._finish()
+        self._has_run = True
+        self._done.release()
 
     def cancel(self) -> None:
         """Make `result` raise a CancelledError, unless the task began."""
-        with contextlib.suppress(IndexError):
-            self._functions.pop()
-            self._error = CancelledError()
-            self._finish()
-
-    def _finish(self) -> None:
-        self.is_done = True
-        self._done.release()
+        # The first line cancels the task, so that a signal cannot come halfway. Waiters
+        # that the signal keeps asleep wake up at their next poll.
+        if self._first.setdefault("call", _CANCEL) is _CANCEL:
+            self._function = None
+            with contextlib.suppress(RuntimeError):  # released by an earlier call
+                self._done.release()
 
     def wait(self, seconds: float = _POLL_SECONDS) -> bool:
         """Wait for at most `seconds`, and return whether the task is done."""
@@ -83,14 +100,19 @@ class Task(Generic[_T]):
         """Wait for the task; return the function's result or raise its exception."""
         while not self.wait():
             pass
+        if not self._has_run:
+            raise CancelledError
         if self._error is not None:
             raise self._error
         return cast("_T", self._result)
 
 
-def start(task: Task[_T]) -> None:
-    """Run a task in a new thread, or raise a RuntimeError if none can start."""
-    _running.tasks[task] = None
+def start(task: Task[_T], *, is_ending: bool = False) -> None:
+    """Run a task in a new thread, or raise a RuntimeError if none can start.
+
+    Interpreter exit cancels the task if it has not begun, but runs an ending.
+    """
+    _running.tasks[task] = is_ending
     try:
         # Unlike `Thread.start`, one C call: afterwards the thread runs or does not exist.
         _thread.start_new_thread(_run, (task,))
@@ -99,9 +121,25 @@ def start(task: Task[_T]) -> None:
         raise
 
 
+def run_at_exit(task: Task[Any]) -> None:
+    """Run a task at interpreter exit, unless it began or was cancelled before."""
+    _running.tasks[task] = True
+
+
+def forget(task: Task[Any]) -> None:
+    """Cancel a task of `run_at_exit`."""
+    task.cancel()
+    _running.tasks.pop(task, None)
+
+
 def _run(task: Task[Any]) -> None:
     task.run()
     _running.tasks.pop(task, None)
+
+
+# Run a task of `run_at_exit` in a new thread: ``start_registered((task,))`` is one C
+# call, before which no signal handler runs.
+start_registered = partial(_thread.start_new_thread, _run)
 
 
 class _Running:
@@ -113,23 +151,24 @@ class _Running:
     """
 
     def __init__(self) -> None:
-        self.tasks: dict[Task[Any], None] = {}  # passed to `start`, and not done
-        self.endings: deque[Task[None]] = deque()  # of garbage-collected pools
+        # Tasks that were passed to `start` and are not done, and whether they are endings.
+        self.tasks: dict[Task[Any], bool] = {}
         close_at_exit(self, last=True)
         renew_after_fork(self)
 
     def _close_at_exit(self) -> None:
-        for ending in list(self.endings):
-            ending.run()
-            ending.result()
-        for task in list(self.tasks):
-            task.cancel()  # its thread may not have begun, or may not exist
-            while not task.wait():
-                pass
+        # A thread that ends may drop a pool, and so begin the ending of its threads.
+        while self.tasks:
+            for task, is_ending in self.tasks.copy().items():
+                if is_ending:
+                    task.run()
+                else:
+                    task.cancel()  # its thread may not have begun, or may not exist
+                if task.wait():
+                    self.tasks.pop(task, None)
 
     def _renew_after_fork(self) -> None:
         self.tasks.clear()
-        self.endings.clear()
         close_at_exit(self, last=True)
 
 
@@ -173,8 +212,6 @@ class TaskPool:
             )
         )
         close_at_exit(self)
-        while _running.endings and _running.endings[0].is_done:
-            _running.endings.popleft()
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
         """Queue a call of `function`; raise a RuntimeError if no thread can start."""
@@ -206,7 +243,7 @@ class TaskPool:
         if self.ending.is_done or os.getpid() != self._process:
             return  # threads do not exist in a forked child
         try:
-            start(self.ending)
+            start(self.ending, is_ending=True)
         except RuntimeError:
             self.ending.run()
         # Garbage collection may call this in a thread of the pool, which cannot wait
@@ -220,8 +257,7 @@ class TaskPool:
     def __del__(self) -> None:
         # Python ignores what a signal handler raises here, so keep this short.
         if not self.ending.is_begun:
-            _running.endings.append(self.ending)
-            _thread.start_new_thread(self.ending.run, ())
+            start(self.ending, is_ending=True)
 
 
 def _work(queue: SimpleQueue[Task[Any] | None], threads: set[int]) -> None:

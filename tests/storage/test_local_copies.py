@@ -109,6 +109,18 @@ def test_a_changed_object_is_copied_again(server: ObjectServer, tmp_path: Path) 
         assert copies(tmp_path) == ["1"]
 
 
+@pytest.mark.timeout(30)
+def test_a_file_whose_lock_is_that_of_all_files_is_copied(
+    server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making room needs a second lock. It must not be the one that is held."""
+    monkeypatch.setattr("fastrec.storage.locks._N_LOCKS", 1)
+    url = f"{server.url}/plain/1.tfrecord"
+    n_bytes = 3 * SHARD_BYTES
+    dataset = open_dataset(url, cache_dir=tmp_path, cache_bytes=n_bytes)
+    assert numbers(dataset) == rows(1)
+
+
 def cached_by_another_process(url: str, cache: Path, n_bytes: int) -> None:
     run_program("remote_cache.py", url, cache, n_bytes)
 

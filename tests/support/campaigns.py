@@ -130,6 +130,20 @@ CAMPAIGNS = [
         60,
         "exits of each kind",
     ),
+    *(
+        Campaign(
+            f"signals-{mode}",
+            f"A signal handler raises {times} in any call of loaders, adapters, writers, "
+            "rewriting, indexing, copying, verification and conversion: nothing is lost "
+            "or repeated, files are complete or absent, and no thread, descriptor, lock "
+            "or temporary file is left.",
+            f"{{python}} tests/support/interrupts.py {mode} --signals {{runs}} "
+            "--seed {seed}",
+            50_000,
+            "signals",
+        )
+        for mode, times in (("single", "once"), ("storm", "2 to 20 times"))
+    ),
     Campaign(
         "shared-objects",
         "Threads that share an iterator, a loader, a dataset, a mix, a writer or a batch "

@@ -20,6 +20,7 @@ kept: list[Any] = []  # lives until the modules die
 
 def main() -> None:
     _, situation, *paths = sys.argv
+    # Not cancelled, because exit may hang, too.
     faulthandler.dump_traceback_later(SECONDS_TO_HANG, exit=True)
 
     def begin_late() -> None:
@@ -126,7 +127,6 @@ def main() -> None:
         "atexit": late,
     }
     situations[situation]()
-    faulthandler.cancel_dump_traceback_later()
 
 
 if __name__ == "__main__":

@@ -175,10 +175,21 @@ class Forks:
 
     def while_threads_take(self) -> None:
         """Fork while other threads are inside next() of the same iterator."""
+        # The last batch waits for the fork, however slow this thread is. An epoch that
+        # is over is not refused in the child.
+        is_held: list[bool] = []
+
+        def hold(batch: Untyped) -> Untyped:
+            slowly(batch)
+            while is_held and ALL[-1] in batch["n"]:
+                time.sleep(0.0002)
+            return batch
+
         ds = self.open()
-        loader = ds.loader(2, num_threads=1, transform=slowly)
+        loader = ds.loader(2, num_threads=1, transform=hold)
 
         def check() -> None:
+            is_held.clear()
             check_refused(iterator)
             check_reading(ds, loader)
 
@@ -186,6 +197,7 @@ class Forks:
             loader.set_epoch(0)
             iterator = iter(loader)
             taken: list[int] = []
+            is_held.append(True)
             threads = [
                 threading.Thread(
                     target=lambda: taken.extend(numbers(iterator))  # noqa: B023
@@ -196,6 +208,7 @@ class Forks:
                 thread.start()
             time.sleep(self.random.uniform(0, 0.02))
             in_child(check)
+            is_held.clear()
             for thread in threads:
                 thread.join()
             assert sorted(taken) == ALL

@@ -1,113 +1,24 @@
-"""A program that interrupts calls of all kinds of writers at random moments.
+"""Calls of all kinds of writers that signals interrupt; see interrupts.py.
 
-usage: python tests/support/interrupted_writers.py SIGNALS SEED FOLDER [KIND ...]
-
-A signal handler raises in the middle of a call, once or, in a storm, repeatedly. After
-each writer, its published files must contain exactly the records that it accepted, and
-no thread, descriptor, lock or temporary file may remain. This also detects data that a
-thread of an earlier writer wrote to a later one. At the end, prints as JSON how many
-signals each kind received and how its writers ended. If a writer hangs, the program
-ends with all stacks.
+The published files of a writer must contain exactly the records that it accepted. This
+also detects data that a thread of an earlier writer wrote to a later one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import gc
 import gzip
 import itertools
-import json
-import os
-import random
-import shutil
-import signal
-import sys
-import time
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import fastrec as fr
-from children import SECONDS_TO_HANG
 from columns import Untyped
 from fastrec.rewrite.copy import recode, reshard, split, targets_of
 from fastrec.rewrite.shuffle import shuffle
 from fastrec.writer.shard_options import ShardOptions
-
-_STORM_SHARE = 0.3
-_SPARED_SHARE = 0.5
-_SECONDS_TO_END = 10
-
-
-class Interrupted(BaseException):
-    """The exception of the signal handler."""
-
-
-class Signals:
-    """Signals that arrive, and raise, only during `call`."""
-
-    def __init__(self, seed: int) -> None:
-        self.draw = random.Random(seed)
-        self.n_raised = 0
-        self.n_swallowed = 0
-        self._n_left = 0
-        self._seconds: dict[str, float] = {}  # duration of calls
-        signal.signal(signal.SIGALRM, self._interrupt)
-        sys.unraisablehook = self._swallowed
-
-    def call(self, name: str, function: Callable[[], object]) -> bool:
-        """Call a function, and return whether it was interrupted."""
-        if name not in self._seconds:
-            begin = time.monotonic()
-            function()
-            self._seconds[name] = time.monotonic() - begin
-            return False
-        if self.draw.random() < _SPARED_SHARE:
-            function()
-            return False
-        # Most critical steps are at the beginning and at the end.
-        longest = self.draw.choice([0.0001, 1.2 * self._seconds[name]])
-        first = max(1e-6, self.draw.uniform(0, longest))
-        is_storm = self.draw.random() < _STORM_SHARE
-        self._n_left = self.draw.randint(2, 20) if is_storm else 1
-        interval = self.draw.uniform(5e-5, 5e-4) if is_storm else 0.0
-        begin = time.monotonic()
-        try:
-            self._interruptible(function, first, interval)
-        except Interrupted:
-            return True
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        seconds = time.monotonic() - begin
-        self._seconds[name] += 0.1 * (seconds - self._seconds[name])
-        return False
-
-    def _interruptible(
-        self, function: Callable[[], object], first: float, interval: float
-    ) -> None:
-        signal.setitimer(signal.ITIMER_REAL, first, interval)
-        function()
-
-    def _interrupt(self, _: int, frame: FrameType | None) -> None:
-        while frame is not None and frame.f_code not in (_INTERRUPTIBLE, _SPARED):
-            frame = frame.f_back
-        if frame is None or frame.f_code is _SPARED or self._n_left == 0:
-            return
-        self._n_left -= 1
-        self.n_raised += 1
-        raise Interrupted
-
-    def _swallowed(self, found: Untyped) -> None:
-        # Python ignores exceptions that are raised while it destroys an object.
-        assert found.exc_type is Interrupted, found
-        self.n_swallowed += 1
-
-
-_INTERRUPTIBLE = Signals._interruptible.__code__
-_SPARED = Signals._swallowed.__code__
+from signals import Signals
 
 
 def payload(token: int, i: int) -> bytes:
@@ -343,83 +254,9 @@ def rewritten(
     return "published" if done else "lost"
 
 
-def left_open() -> tuple[list[str], int]:
-    """Return the open descriptors and the number of threads."""
-    descriptors = sorted(path.name for path in Path("/proc/self/fd").iterdir())
-    return descriptors, sum(1 for _ in Path("/proc/self/task").iterdir())
-
-
-@contextlib.contextmanager
-def nothing_left(
-    folder: Path, cache: Path, before: tuple[list[str], int]
-) -> Iterator[None]:
-    """Check that the body leaves no thread, descriptor, lock or temporary file."""
-    yield
-    until = time.monotonic() + _SECONDS_TO_END
-    while True:
-        now = left_open()
-        hidden = [path for path in folder.iterdir() if path.name[0] == "."]
-        hidden += cache.rglob("*.tmp")
-        if now[0] == before[0] and now[1] <= before[1] and not hidden:
-            return
-        if time.monotonic() > until:
-            faulthandler.dump_traceback()
-            raise AssertionError(before, now, hidden)
-        time.sleep(0.0002)
-        if time.monotonic() > until - _SECONDS_TO_END + 0.05:
-            gc.collect()  # a traceback may be part of a cycle
-
-
 def written_source(top: Path, token: int) -> str:
     path = str(top / f"source-{token}")
     with fr.Writer(path, sync=False, num_threads=0) as writer:
         for i in range(200):
             writer.write_record(payload(token, i))
     return path
-
-
-def main() -> None:
-    n_signals, seed, top = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    kinds = sys.argv[4:] or [*KINDS, *REWRITES]
-    cache = top / "cache"
-    cache.mkdir(parents=True)
-    os.environ["FASTREC_CACHE"] = str(cache)
-    sources = [written_source(top, token) for token in range(3)]
-    signals = Signals(seed)
-    ends: Counter[str] = Counter()
-    raised: Counter[str] = Counter()
-    faulthandler.dump_traceback_later(SECONDS_TO_HANG, exit=True)
-    at_first = left_open()
-    for token in range(sys.maxsize):
-        if signals.n_raised >= n_signals:
-            break
-        faulthandler.dump_traceback_later(SECONDS_TO_HANG, exit=True)
-        kind, n_threads = kinds[token % len(kinds)], signals.draw.randint(0, 2)
-        folder = top / f"case-{token}"
-        folder.mkdir()
-        before = signals.n_raised
-        try:
-            with nothing_left(folder, cache, at_first):
-                if kind in KINDS:
-                    end = Case(signals, kind, n_threads, folder, token).run()
-                else:
-                    end = rewritten(signals, kind, n_threads, folder, sources)
-        except BaseException:
-            sys.stderr.write(f"case {token}: {kind}, {n_threads} threads\n")
-            raise
-        ends[f"{kind} {end}"] += 1
-        raised[kind] += signals.n_raised - before
-        shutil.rmtree(folder)
-        if token % 100 == 0:
-            gc.collect()
-            n_alive = sum(isinstance(found, fr.Writer) for found in gc.get_objects())
-            assert n_alive <= signals.n_swallowed, n_alive
-            shutil.rmtree(cache)
-            cache.mkdir()
-    faulthandler.cancel_dump_traceback_later()
-    report = {"signals": raised, "ends": ends, "swallowed": signals.n_swallowed}
-    sys.stdout.write(json.dumps(report))
-
-
-if __name__ == "__main__":
-    main()

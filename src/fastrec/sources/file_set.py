@@ -224,21 +224,27 @@ class FileSet:
                     ios = [
                         group.options.io for group in self._groups for _ in group.paths
                     ]
+                readers: RangeReaders | None = None
                 if self.is_remote:
                     from fastrec.storage.range_readers import RangeReaders, io_of
 
-                    self.readers = RangeReaders(paths)
+                    readers = RangeReaders(paths)
                     ios = ios * len(paths) if len(ios) == 1 else ios
                     ios = [*map(io_of, paths, ios)]
-                self._table = _core.FileTable(
+                table = _core.FileTable(
                     joined_names(paths),
                     ios,
                     b"" if paths == self.files else joined_names(self.files),
                     self.limits.max_record_bytes,
-                    None if self.readers is None else self.readers.requests,
+                    None if readers is None else readers.requests,
                     is_assumed_plain=any(group.is_assumed for group in self._groups),
                 )
-                self._expect()
+                if readers is not None:
+                    readers.start()
+                if self._indexes is not None:
+                    table.expect(self._indexes)
+                # Last, and without a call, so that a signal leaves no half of it.
+                self.readers, self._table = readers, table
             return self._table
 
     def _expect(self) -> None:

@@ -1,16 +1,37 @@
-"""Atomic creation and replacement of files."""
+"""Opening, creation and replacement of files that a signal cannot leave halfway."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
+
+from fastrec.tasks import Task, forget, run_at_exit, start_registered
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["replacement", "sync_directory", "temporary_file"]
+__all__ = ["open_file", "replacement", "sync_directory", "temporary_file"]
+
+
+def open_file(path: str | os.PathLike[str], flags: int, mode: str) -> io.FileIO:
+    """Open a file with the flags of `os.open`; `mode` is that of `io.FileIO`.
+
+    A signal between `os.open` and the next line would lose the descriptor. So both are
+    one call.
+    """
+    descriptors: list[int] = []
+    files: list[io.FileIO] = []
+    try:
+        descriptors.extend(map(os.open, (path,), (flags,), (0o666,)))
+        files.extend(map(io.FileIO, descriptors, (mode,)))
+        return files[0]
+    finally:
+        if descriptors and not files:  # a directory, or a signal
+            os.close(descriptors[0])
 
 
 @contextlib.contextmanager
@@ -36,26 +57,37 @@ def sync_directory(directory: Path | str) -> None:
 
 
 def _sync(path: Path | str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptors: list[int] = []  # as in `open_file`
     try:
-        os.fsync(descriptor)
+        descriptors.extend(map(os.open, (path,), (os.O_RDONLY,)))
+        os.fsync(descriptors[0])
     finally:
-        os.close(descriptor)
+        if descriptors:
+            os.close(descriptors[0])
 
 
 @contextlib.contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
     """Yield a new path in the directory of `target`; the caller renames the file.
 
-    Creates the directory if needed. If the body raises, the file is deleted.
+    Creates the directory if needed. If the body raises, the file is deleted, in a thread,
+    because a second signal would stop the deletion in this one.
     """
     temporary = target.with_name(
         f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     )
+    deletion = Task(partial(_delete, temporary))
+    run_at_exit(deletion)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
     except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        start_registered((deletion,))
+        deletion.result()
         raise
+    forget(deletion)
+
+
+def _delete(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -24,6 +24,7 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.errors import CorruptionError
+from fastrec.storage.atomic import open_file
 from fastrec.storage.paths import local_head, version_of
 from fastrec.storage.remote import Faults, RemotePath, pieces
 from fastrec.tasks import TaskPool
@@ -300,15 +301,6 @@ def _backend() -> ModuleType:
     return module
 
 
-def _opener(path: str, flags: int) -> int:
-    """Open a regular file, and raise for a FIFO instead of waiting for a writer."""
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
-
-
 class _RemoteFile:
     """Reads an object in order."""
 
@@ -343,7 +335,11 @@ def _opened(
             yield _RemoteFile(content)
         return
     try:
-        with io.FileIO(path, opener=_opener) as file:
+        # O_NONBLOCK, so that a FIFO is an error instead of waiting for a writer.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+        with open_file(path, flags, "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
             yield file
     except OSError as error:
         if error.filename is None:

@@ -30,7 +30,7 @@ from fastrec.errors import LimitError
 from fastrec.printable import printable
 from fastrec.storage.atomic import temporary_file
 from fastrec.storage.compression import Content, FileContent, inflated
-from fastrec.storage.locks import builder_lock, open_lock_file, try_lock
+from fastrec.storage.locks import builder_lock, held_lock, open_lock_file, try_lock
 from fastrec.storage.parallel import run_in_threads
 from fastrec.storage.paths import version_of
 from fastrec.storage.remote import RemotePath
@@ -267,7 +267,9 @@ class _Copying:
         """Hold the lock under which copies appear, if there is a limit."""
         if self._cache_bytes is None:
             return contextlib.nullcontext()
-        return builder_lock(directory / "room", self.is_cancelled)
+        # Not a lock of `builder_lock`: the thread may hold that one, and would wait for
+        # itself.
+        return held_lock(directory / ".lock-room", self.is_cancelled)
 
     def _has_room(self, directory: Path, n_bytes: int) -> bool:
         limit = self._cache_bytes

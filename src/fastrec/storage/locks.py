@@ -11,16 +11,18 @@ import os
 import stat
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fastrec.lifecycle import renew_after_fork
 from fastrec.printable import printable
+from fastrec.storage.atomic import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FileLock", "builder_lock", "open_lock_file", "try_lock"]
+__all__ = ["FileLock", "builder_lock", "held_lock", "open_lock_file", "try_lock"]
 
 _log = logging.getLogger("fastrec")
 
@@ -37,25 +39,20 @@ _SAFE_FLAGS = sum(
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
 
 # A forked child closes these files, because open files stay locked.
-_files: set[int] = set()
+_files: weakref.WeakSet[io.FileIO] = weakref.WeakSet()
 
 
-@contextlib.contextmanager
-def open_lock_file(path: str | os.PathLike[str]) -> Iterator[int]:
+def open_lock_file(path: str | os.PathLike[str]) -> io.FileIO:
     """Open or create a regular file for `try_lock`."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | _SAFE_FLAGS, 0o666)
+    file = open_file(path, os.O_WRONLY | os.O_CREAT | _SAFE_FLAGS, "wb")
     _files.add(file)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), os.fspath(path))
-        yield file
-    finally:
-        if file in _files:  # a forked child closed it already
-            _files.discard(file)
-            os.close(file)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), os.fspath(path))
+    return file
 
 
-def try_lock(file: int) -> bool:
+def try_lock(file: io.FileIO) -> bool:
     """Lock a file until it is closed; return False if another owner holds the lock.
 
     Raises an ImportError or OSError if the platform or file system does not support
@@ -64,27 +61,36 @@ def try_lock(file: int) -> bool:
     import fcntl  # missing on some platforms
 
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
+def builder_lock(
+    target: Path, is_cancelled: threading.Event
+) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock under which `target` is built: one of a few in its directory.
+
+    Different targets may share a lock, so a thread holds at most one of them.
+    """
+    import hashlib
+
+    number = int.from_bytes(hashlib.sha256(os.fsencode(target)).digest()[:2], "big")
+    return held_lock(target.parent / f".lock-{number % _N_LOCKS:02d}", is_cancelled)
+
+
 @contextlib.contextmanager
-def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
-    """Hold a lock in the directory of `target`, if the file system supports locks.
+def held_lock(path: Path, is_cancelled: threading.Event) -> Iterator[None]:
+    """Hold the lock of a file, if the file system supports locks.
 
     The lock saves work if several processes build the same file. Correctness does not
     depend on it, so cancelling the wait enters the body without it. A long wait is
     logged.
     """
-    import hashlib
-
-    number = int.from_bytes(hashlib.sha256(os.fsencode(target)).digest()[:2], "big")
     with contextlib.ExitStack() as stack:
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            path = target.parent / f".lock-{number % _N_LOCKS:02d}"
+            path.parent.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(open_lock_file(path))
             log_at = time.monotonic() + _LOG_AFTER_SECONDS
             while not try_lock(lock) and not is_cancelled.wait(_POLL_SECONDS):
@@ -129,7 +135,7 @@ class FileLock:
                 except FileNotFoundError:  # the previous owner removed it
                     continue
             try:
-                if not try_lock(self._file.fileno()):
+                if not try_lock(self._file):
                     raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", self._path)
             except ImportError:
                 return False
@@ -151,7 +157,7 @@ class FileLock:
             file = self._file
             if file is None or file.closed:
                 file = io.FileIO(self._path, "r+b")
-            if try_lock(file.fileno()) and self._is_in_place(file):
+            if try_lock(file) and self._is_in_place(file):
                 os.unlink(self._path)  # noqa: PTH108
             file.close()
 
@@ -171,8 +177,8 @@ class FileLock:
 
 
 def _close_after_fork() -> None:
-    while _files:
-        os.close(_files.pop())
+    for file in list(_files):
+        file.close()
 
 
 if hasattr(os, "register_at_fork"):

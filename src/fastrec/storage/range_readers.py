@@ -52,6 +52,9 @@ class RangeReaders:
         self._idle = deque(range(_N_THREADS))  # threads that do not run
         self.requests = _core.RangeRequests(self._versions)
         close_at_exit(self)
+
+    def start(self) -> None:
+        """Start the first thread, once there is a table that stops it."""
         self._start(None)
 
     def share(self, memory_limit: int) -> int:
@@ -118,6 +121,8 @@ def remote_table(paths: Sequence[str], io: str) -> _core.FileTable:
     """Return a table of local and remote files, for example to scan them."""
     readers = RangeReaders(paths)
     ios = [io_of(path, io) for path in paths]
-    return _core.FileTable(
+    table = _core.FileTable(
         os.fsencode("\0".join(paths)), ios, requests=readers.requests
     )
+    readers.start()
+    return table
