@@ -67,17 +67,23 @@ class TemporaryDirectory {
 };
 
 // Handwritten messages: varints and length-delimited fields.
+inline void append_varint(std::string* out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) *out += static_cast<char>(value | 0x80);
+  *out += static_cast<char>(value);
+}
+
 inline std::string varint_of(std::uint64_t value) {
   std::string bytes;
-  while (value >= 0x80) {
-    bytes += static_cast<char>(value | 0x80);
-    value >>= 7;
-  }
-  return bytes + static_cast<char>(value);
+  append_varint(&bytes, value);
+  return bytes;
 }
 
 inline std::string field_of(unsigned number, std::string_view content) {
-  return varint_of(number << 3 | 2) + varint_of(content.size()) + std::string(content);
+  std::string field;
+  field.reserve(content.size() + 8);
+  append_varint(&field, number << 3 | 2);
+  append_varint(&field, content.size());
+  return field.append(content);
 }
 
 inline std::string int64_feature(const std::vector<std::int64_t>& values) {

@@ -1,16 +1,18 @@
-"""Run the fuzz targets, and record the results.
+"""Run the fuzz targets.
 
     python tests/support/fuzz_campaign.py --executions 10000000 --jobs 2
+    python tests/support/fuzz_campaign.py --minimize
 
 The targets are built (preset ``fuzz``: Clang, AddressSanitizer and
 UndefinedBehaviorSanitizer), the canary must be found, all regression inputs must pass,
-and then each target runs from its seeds and from the corpus of earlier campaigns in
-``build/fuzz/corpus``. The result of a campaign is appended to the table in
-docs/robustness.md.
+and then each target runs from its seeds, from its corpus in ``tests/cpp/corpora``, and
+from what earlier campaigns added in ``build/fuzz/corpus``. The last line of the output
+is a JSON object for ``campaigns.py``.
 
 A campaign that was stopped resumes while the targets are the same programs. An input
 that fails is left in ``build/fuzz/findings``; the other targets continue, and the exit
-status is 1.
+status is 1. ``--minimize`` replaces ``tests/cpp/corpora`` by a smallest set of inputs
+with the coverage of all these inputs.
 """
 
 from __future__ import annotations
@@ -21,31 +23,30 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
 from pathlib import Path
 from typing import TypeAlias
 
 Command: TypeAlias = Sequence["str | Path"]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "robustness.md"
 REGRESSIONS = ROOT / "tests" / "cpp" / "regressions"
-TABLE_HEAD = (
-    "| date | commit | compiler | target | executions | seconds | edges | findings |"
-)
+CORPORA = ROOT / "tests" / "cpp" / "corpora"
 
 INTERRUPTED = 72  # how libFuzzer ends at Ctrl-C
 
 # Executions between updates of the account.
 SLICE_EXECUTIONS = 500_000
 OPTIONS = (
-    "-max_len=1024",
+    "-max_len=512",
     "-entropic=0",  # its accounting costs more than what it chooses better
     "-timeout=10",
     "-malloc_limit_mb=256",  # a length read from the input must not size memory
@@ -62,10 +63,14 @@ def main() -> int:
     options = parse_arguments()
     build = options.build or build_targets()
     targets = find_targets(build, options.targets)
-    run([build / "fuzz_seeds", build / "seeds"])
+    write_seeds(build, targets)
+    if options.minimize:
+        for target in targets:
+            minimize(build, target)
+        return 0
     prove_canary(build)
     prove_regressions(targets)
-    campaign = Campaign(build)
+    campaign = Campaign(build, options.seed)
     try:
         with ThreadPoolExecutor(options.jobs) as pool:
             runs = [
@@ -80,10 +85,14 @@ def main() -> int:
         campaign.stop()
         say("stopped; run the same command with --executions to resume")
         return 130
-    if options.record:
-        record(build, targets, campaign.results)
-    n_executions = sum(account.executions for account in campaign.results.values())
-    say(f"{n_executions:,} executions, {campaign.n_failures} targets failed")
+    say(f"{campaign.n_failures} targets failed")
+    results = campaign.results.values()
+    figures = {
+        "runs": sum(account.executions for account in results),
+        "edges": sum(account.edges for account in results),
+        "runtime": compiler_of(build),
+    }
+    say(json.dumps(figures))
     return 1 if campaign.n_failures else 0
 
 
@@ -96,8 +105,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--targets", nargs="*", help="by name, without _fuzz")
     parser.add_argument("--jobs", type=int, default=1, help="targets at a time")
     parser.add_argument("--build", type=Path, help="where the targets are, if built")
+    parser.add_argument("--seed", type=int, default=0, help="of all mutations")
     parser.add_argument(
-        "--no-record", dest="record", action="store_false", help="change no page"
+        "--minimize", action="store_true", help="write tests/cpp/corpora instead"
     )
     return parser.parse_args()
 
@@ -117,6 +127,35 @@ def find_targets(build: Path, names: list[str] | None) -> list[Path]:
     if missing or not found:
         sys.exit(f"no such fuzz targets: {missing or build}")
     return found
+
+
+def write_seeds(build: Path, targets: list[Path]) -> None:
+    """Write the seeds of the targets, and unpack their corpora next to them."""
+    seeds = build / "seeds"
+    run([build / "fuzz_seeds", seeds])
+    for target in targets:
+        folder = seeds / target.name
+        folder.mkdir(exist_ok=True)
+        packed = CORPORA / f"{target.name}.zip"
+        if packed.exists():
+            shutil.unpack_archive(packed, folder)
+
+
+def minimize(build: Path, target: Path) -> None:
+    """Pack a smallest set of inputs with the coverage of all inputs of a target."""
+    corpus = build / "corpus" / target.name
+    corpus.mkdir(parents=True, exist_ok=True)
+    CORPORA.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as found:
+        inputs = (corpus, build / "seeds" / target.name)
+        run([target, *OPTIONS, "-set_cover_merge=1", found, *inputs])
+        kept = sorted(Path(found).iterdir())
+        with zipfile.ZipFile(CORPORA / f"{target.name}.zip", "w") as packed:
+            for path in kept:
+                # Without a date, so that the same inputs make the same file.
+                member = zipfile.ZipInfo(path.name)
+                packed.writestr(member, path.read_bytes(), zipfile.ZIP_DEFLATED)
+    say(f"{target.name:15} {len(kept):,} inputs")
 
 
 def prove_canary(build: Path) -> None:
@@ -162,8 +201,9 @@ class Account:
 class Campaign:
     """Runs targets, several at a time, and saves their results in a file."""
 
-    def __init__(self, build: Path) -> None:
+    def __init__(self, build: Path, seed: int) -> None:
         self.build = build
+        self.seed = seed
         self.results: dict[str, Account] = {}
         self.n_failures = 0
         self._file = build / "campaign.json"
@@ -183,7 +223,8 @@ class Campaign:
     def run_seconds(self, target: Path, seconds: int) -> None:
         """Run a target for a time, independent of earlier runs."""
         account = self.results[target.name] = Account()
-        self._run(target, account, [f"-max_total_time={seconds}"])
+        length = [f"-max_total_time={seconds}", f"-seed={self.seed + 1}"]
+        self._run(target, account, length)
 
     def run_executions(self, target: Path, executions: int) -> None:
         """Run a target until its account has this many executions."""
@@ -196,7 +237,9 @@ class Campaign:
             self._accounts[target.name] = account
         while account.executions < executions:
             n = min(SLICE_EXECUTIONS, executions - account.executions)
-            if not self._run(target, account, [f"-runs={n}"]):
+            # 0 is libFuzzer's word for any seed. Each slice has another one.
+            seed = (self.seed * 1_000_003 + account.executions) % 2**31 + 1
+            if not self._run(target, account, [f"-runs={n}", f"-seed={seed}"]):
                 return
 
     def _run(self, target: Path, account: Account, length: list[str]) -> bool:
@@ -238,33 +281,6 @@ class Campaign:
         written = self._file.with_suffix(".tmp")
         written.write_text(json.dumps(stored, indent=1), encoding="utf-8")
         written.replace(self._file)
-
-
-def record(build: Path, targets: list[Path], results: dict[str, Account]) -> None:
-    """Append the campaign's results to the table of the page."""
-    commit = attempt(["git", "log", "-1", "--format=%h"]).stdout.strip() or "unknown"
-    if attempt(["git", "status", "--porcelain", "--", "src/cpp", "tests/cpp"]).stdout:
-        commit += "+"  # with uncommitted changes
-    compiler = compiler_of(build)
-    rows = []
-    for target in targets:
-        account = results[target.name]
-        cells = (
-            date.today().isoformat(),
-            commit,
-            compiler,
-            target.name.removesuffix("_fuzz"),
-            f"{account.executions:,}",
-            f"{account.seconds:,.0f}",
-            f"{account.edges:,}",
-            str(account.findings),
-        )
-        rows.append(f"| {' | '.join(cells)} |")
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    end = lines.index(TABLE_HEAD)
-    while end < len(lines) and lines[end].startswith("|"):
-        end += 1
-    PAGE.write_text("\n".join([*lines[:end], *rows, *lines[end:]]) + "\n", "utf-8")
 
 
 def compiler_of(build: Path) -> str:

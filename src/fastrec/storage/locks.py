@@ -117,7 +117,17 @@ class FileLock:
         """
         renew_after_fork(self)
         while True:
-            self._file = io.FileIO(self._path, "ab")
+            try:
+                self._file = io.FileIO(self._path, "xb")
+            except FileExistsError:
+                # Another user may have created it: as a link, it could name any file.
+                if os.path.islink(self._path):  # noqa: PTH114
+                    code = errno.ELOOP
+                    raise OSError(code, os.strerror(code), self._path) from None
+                try:
+                    self._file = io.FileIO(self._path, "r+b")
+                except FileNotFoundError:  # the previous owner removed it
+                    continue
             try:
                 if not try_lock(self._file.fileno()):
                     raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", self._path)

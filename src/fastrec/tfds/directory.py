@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,20 +112,23 @@ class TfdsDirectory:
         index = "*" if number is None else f"{number:0{n_digits}}"
         total = f"{n_shards:0{n_digits}}"
         template = self._templates[split]
-        try:
-            return template.format(
-                DATASET=self.name,
-                SPLIT=split,
-                FILEFORMAT=_TFRECORD,
-                SHARD_INDEX=index,
-                NUM_SHARDS=total,
-                SHARD_X_OF_Y=f"{index}-of-{total}",
-            )
-        except (AttributeError, KeyError, IndexError, ValueError):
+        values = {
+            "DATASET": self.name,
+            "SPLIT": split,
+            "FILEFORMAT": _TFRECORD,
+            "SHARD_INDEX": index,
+            "NUM_SHARDS": total,
+            "SHARD_X_OF_Y": f"{index}-of-{total}",
+        }
+        # Not str.format, whose fields may have any width.
+        name = re.sub(r"{(\w+)}", lambda field: values.get(field[1], "{"), template)
+        is_outside = os.path.isabs(name) or ".." in name.split("/")  # noqa: PTH117
+        if "{" in name or "}" in name or is_outside:
             msg = (
                 f"cannot read {str(self.folder)!r}: unknown name of files {template!r}"
             )
-            raise ValueError(msg) from None
+            raise ValueError(msg)
+        return name
 
     def columns(self) -> dict[str, StoredColumn]:
         """Return the columns that features.json describes.
