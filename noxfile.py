@@ -164,9 +164,7 @@ def typing(session: nox.Session) -> None:
     )
 
 
-def built_wheel(
-    session: nox.Session, sdist: Path, folder: Path, umask: int
-) -> Path:
+def built_wheel(session: nox.Session, sdist: Path, folder: Path, umask: int) -> Path:
     """Build a wheel from an sdist in a folder, and return it."""
     previous = os.umask(umask)
     shutil.unpack_archive(sdist, folder / "sdist", filter="data")
