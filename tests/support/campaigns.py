@@ -74,14 +74,31 @@ CAMPAIGNS = [
         200_000,
         "flips",
     ),
-    tests(
-        "damage",
-        "Bytes are flipped, overwritten, deleted, inserted, doubled, swapped, zeroed or "
-        "cut, or garbage follows: exactly the records that both recoveries define come "
-        "back.",
-        "tests/core/test_recovery.py -k nine_kinds",
-        100_800,
+    Campaign(
+        "damaged-files",
+        "Files of Examples, SequenceExamples and other records are damaged in eleven ways, "
+        "and GZIP and ZLIB streams in nine: with every error policy, order, number of "
+        "threads and I/O, exactly the records come that a reader in plain Python finds, "
+        "and errors and reports name the place.",
+        "{python} tests/support/damaged_files.py --files {runs} --seed {seed}",
+        100_000,
         "files",
+    ),
+    Campaign(
+        "differential",
+        "Generated records, valid, odd and malformed, have the columns that TensorFlow "
+        "and protobuf read, or a difference that docs/semantics.md lists.",
+        "{python} tests/support/differential.py --cases {runs} --seed {seed}",
+        2_000_000,
+        "records and batches",
+    ),
+    Campaign(
+        "fastpath",
+        "The fast decoder returns the columns or the fault of the reference decoder, on "
+        "every instruction set of the CPU.",
+        "{python} tests/support/fastpath_campaign.py --records {runs} --seed {seed}",
+        10_000_000,
+        "records",
     ),
     tests(
         "changing-files",

@@ -43,6 +43,7 @@ from oracle import (
     WireError,
     decode,
     frame,
+    frame_offsets,
     header,
 )
 from oracle_example import example, sequence
@@ -196,15 +197,32 @@ def bad_message(data: bytes, rng: random.Random) -> tuple[bytes, list[Kept]]:
 DAMAGES = (*CORRUPTIONS, lying_length, bad_message)
 
 
-def damaged(content: bytes, rng: random.Random) -> bytes:
+def damaged(good: bytes, rng: random.Random) -> bytes:
     """Damage a file in up to three ways."""
+    content = good
     for damage in rng.choices(DAMAGES, k=rng.choices((0, 1, 2, 3), (1, 6, 2, 1))[0]):
         if len(content) < 2 or (
             damage not in CORRUPTIONS and not gaps_and_frames(content, "skip").frames
         ):
             continue
-        content, _ = damage(content, rng)
+        before = content
+        content, kept = damage(content, rng)
+        if before is good and kept:
+            check_kept(good, content, kept)
     return content
+
+
+def check_kept(good: bytes, content: bytes, kept: list[Kept]) -> None:
+    """Check the definition of "resync": every record that is undamaged is found again.
+
+    It may lie in a frame whose two ends are proven, which then hides it.
+    """
+    frames = gaps_and_frames(content, "resync").frames
+    for begin, end in itertools.pairwise(frame_offsets(good)):
+        for start, stop, at in kept:
+            if start <= begin and end <= stop:
+                here, there = begin - start + at, end - start + at
+                assert any(a <= here and there <= b for a, b in frames), (here, there)
 
 
 def compressed(content: bytes, compression: str | None, rng: random.Random) -> bytes:
@@ -332,7 +350,10 @@ class Expected:
         is_searched = case.on_error == "resync" and not self.is_stream
         found = gaps_and_frames(content, "resync" if is_searched else "skip")
         if not file.is_whole and not found.gaps:
-            found.gaps.append((len(content), len(content)))
+            begin = len(content)
+            if found.frames and not payload_holds(content, found.frames[-1]):
+                begin, _ = found.frames.pop()  # whose end nothing proves
+            found.gaps.append((begin, len(content)))
         if self.end is not None:
             return
         if found.gaps and self.is_ended:
