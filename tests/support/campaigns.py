@@ -169,6 +169,22 @@ CAMPAIGNS = [
         "kills of each of nine kinds",
     ),
     Campaign(
+        "power-cut",
+        "A power cut at any call of a writer or command leaves complete files under final "
+        "names, and caches that are not believed, in a model of what ext4, XFS and weaker "
+        "file systems may lose.",
+        "{python} tests/support/power_cut.py --runs {runs} --seed {seed}",
+        20_000,
+        "states of a disk",
+    ),
+    Campaign(
+        "power-cut-mounted",
+        "The same when real ext4 and XFS file systems are shut down (needs root).",
+        "{python} tests/support/power_cut_mounted.py --runs {runs} --seed {seed}",
+        330,
+        "shutdowns",
+    ),
+    Campaign(
         "soak",
         "Hours of epochs, plain, GZIP, remote with faults, mixed, transformed, abandoned "
         "and interrupted: every value is right, and memory grows by at most 1 %, open files "
