@@ -42,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   const std::size_t k = choices.kernel_and_repetitions / 32 % kernels.size();
   const bool is_emulated = k + 1 == kernels.size();
   const std::size_t n_repetitions =
-      choices.kernel_and_repetitions % (is_emulated ? 8u : 32u) + 1;
+      choices.kernel_and_repetitions % (is_emulated ? 4u : 32u) + 1;
 
   // An exact allocation, so that AddressSanitizer sees a read past either end.
   const Bytes pattern(input + kChoicesBytes, size - kChoicesBytes);
