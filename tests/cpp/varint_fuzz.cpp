@@ -1,10 +1,11 @@
 // libFuzzer entry: any bytes, decoded as packed varints by every kernel.
 //
 // Goal: the kernels agree for every input and number of values, and access only their
-// own memory. Method: the first bytes of the input select the number and how often the
-// rest is repeated, because the fuzzer rarely generates inputs of several windows;
-// input and output are exact allocations, so that AddressSanitizer detects an access
-// past either end. One input in sixteen also runs the slow emulated kernel.
+// own memory. Method: the first bytes of the input select the number, the decoder, the
+// kernel that is compared with the portable one, and how often the rest is repeated,
+// because the fuzzer rarely generates inputs of several windows; input and output are
+// exact allocations, so that AddressSanitizer detects an access past either end. The
+// emulated kernel is slow, so it gets fewer repetitions.
 
 #include <algorithm>
 #include <cstdlib>
@@ -58,8 +59,10 @@ void compare_lists(const VarintKernel& kernel, const VarintKernel& portable,
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
   using namespace fastrec;
   if (size < kChoicesBytes) return 0;
-  const std::size_t count = load_le<std::uint16_t>(input) % 2048;
-  const int n_repetitions = input[2] % 16 + 1;
+  static const std::vector<VarintKernel> kernels = kernels_and_emulated();
+  const std::size_t k = input[2] / 16 % kernels.size();
+  const bool is_emulated = k + 1 == kernels.size();
+  const int n_repetitions = input[2] % (is_emulated ? 2 : 16) + 1;
   const Bytes pattern(input + kChoicesBytes, size - kChoicesBytes);
   std::vector<std::uint8_t> packed;
   packed.reserve(pattern.size() * static_cast<std::size_t>(n_repetitions));
@@ -67,18 +70,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
     packed.insert(packed.end(), pattern.begin(), pattern.end());
   }
 
-  static const std::vector<VarintKernel> all = kernels_and_emulated();
-  const bool has_time = input[2] >= 0xf0;
-  const std::span kernels = has_time ? std::span(all) : varint_kernels();
+  const VarintKernel& kernel = kernels[k];
   const VarintKernel& portable = varint_kernels().back();
   const std::size_t n_ends = portable.count(packed);
-  for (const VarintKernel& kernel : kernels) {
-    if (kernel.count(packed) != n_ends) std::abort();
-    compare_lists(kernel, portable, packed);
-    for (const std::size_t n : {count, n_ends}) {
+  if (kernel.count(packed) != n_ends) std::abort();
+  const unsigned choices = load_le<std::uint16_t>(input);
+  const std::size_t n = choices >> 15 == 0 ? n_ends : choices % 2048;
+  switch (choices >> 11 & 3) {
+    case 0:
       compare(kernel.decode_int64, portable.decode_int64, packed, n);
+      break;
+    case 1:
       compare(kernel.decode_int32, portable.decode_int32, packed, n);
-    }
+      break;
+    default:
+      compare_lists(kernel, portable, packed);
   }
   return 0;
 }

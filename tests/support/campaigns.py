@@ -274,6 +274,8 @@ def run(campaign: Campaign, runs: int, seed: int) -> dict[str, Any]:
         sys.exit(f"{campaign.name} failed with status {done.returncode}: {command}")
     *_, last = done.stdout.splitlines() or [""]
     figures = json.loads(last) if last.startswith("{") else {"runs": runs}
+    # A campaign that resumed reports the seconds of all its runs.
+    seconds = figures.pop("seconds", seconds)
     return result(campaign.name, figures.pop("runs"), seed, seconds, **figures)
 
 

@@ -90,6 +90,7 @@ def main() -> int:
     figures = {
         "runs": sum(account.executions for account in results),
         "edges": sum(account.edges for account in results),
+        "seconds": sum(account.seconds for account in results),
         "runtime": compiler_of(build),
     }
     say(json.dumps(figures))
@@ -192,6 +193,7 @@ class Account:
     """The results of one target."""
 
     program: str = ""  # which it is
+    seed: int = 0
     executions: int = 0
     seconds: float = 0
     edges: int = 0
@@ -230,8 +232,8 @@ class Campaign:
         """Run a target until its account has this many executions."""
         program = hashlib.sha256(target.read_bytes()).hexdigest()
         account = self._accounts.get(target.name, Account())
-        if account.program != program:
-            account = Account(program)
+        if (account.program, account.seed) != (program, self.seed):
+            account = Account(program, self.seed)
         self.results[target.name] = account
         with self._lock:
             self._accounts[target.name] = account
