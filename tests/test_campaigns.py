@@ -35,6 +35,16 @@ def test_each_campaign_has_its_own_name_and_files_that_exist() -> None:
             assert (campaigns.ROOT / file).is_file(), campaign
 
 
+def test_each_fuzz_target_has_a_campaign_and_a_corpus() -> None:
+    sources = campaigns.ROOT / "tests" / "cpp"
+    targets = {path.stem for path in sources.glob("*_fuzz.cpp")} - {"canary_fuzz"}
+    fuzzed = {c.name for c in CAMPAIGNS if c.name.startswith("fuzz-")}
+    assert fuzzed == {f"fuzz-{target.removesuffix('_fuzz')}" for target in targets}
+    corpora = {path.stem: path for path in (sources / "corpora").glob("*.zip")}
+    assert set(corpora) == targets
+    assert sum(path.stat().st_size for path in corpora.values()) < 2**20
+
+
 def test_a_campaign_gets_runs_and_seed_and_reports_figures() -> None:
     code = (
         "import json, os, sys; runs, seed = map(int, sys.argv[1:]); "

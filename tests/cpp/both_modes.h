@@ -14,11 +14,10 @@
 
 namespace fastrec::testing {
 
-inline std::vector<std::uint8_t> content_of(std::span<const Column> columns,
-                                            std::size_t n_rows, const Schema& schema) {
-  std::vector<std::uint8_t> content;
+inline void append_content(std::span<const Column> columns, std::size_t n_rows,
+                           const Schema& schema, std::vector<std::uint8_t>* content) {
   const auto append = [&](const Column::Array& array, std::size_t n_bytes) {
-    content.insert(content.end(), array.data, array.data + n_bytes);
+    content->insert(content->end(), array.data, array.data + n_bytes);
   };
   for (std::size_t c = 0; c < schema.columns.size(); ++c) {
     const Column& column = columns[c];
@@ -34,6 +33,12 @@ inline std::vector<std::uint8_t> content_of(std::span<const Column> columns,
     append(column.values, value_bytes);
     if (spec.has_row_splits()) append(column.row_splits, (n_rows + 1) * 8);
   }
+}
+
+inline std::vector<std::uint8_t> content_of(std::span<const Column> columns,
+                                            std::size_t n_rows, const Schema& schema) {
+  std::vector<std::uint8_t> content;
+  append_content(columns, n_rows, schema, &content);
   return content;
 }
 
@@ -47,7 +52,7 @@ inline std::shared_ptr<BlockPool> shared_pool() {
   return pool;
 }
 
-// Decodes records in both modes. May be used repeatedly.
+// Decodes records in both modes. May be used repeatedly, and reuses its memory.
 class BothModes {
  public:
   explicit BothModes(std::shared_ptr<const Schema> schema)
@@ -58,14 +63,24 @@ class BothModes {
   bool is_same(const std::vector<Bytes>& records) {
     // The fast mode learns from records, so a new decoder must see only these.
     ExampleDecoder fast(schema_, DecodeMode::kFast);
-    return contents_of(&fast, records) == contents_of(&reference_, records);
+    decode(&fast, records, &found_);
+    decode(&reference_, records, &expected_);
+    return found_.bytes == expected_.bytes && found_.ends == expected_.ends;
   }
 
  private:
+  // The bytes of batches and faults, one after another.
+  struct Contents {
+    std::vector<std::uint8_t> bytes;
+    std::vector<std::size_t> ends;
+  };
+
   // Decodes `records` in order. A fault ends a batch.
-  std::vector<std::vector<std::uint8_t>> contents_of(
-      ExampleDecoder* decoder, const std::vector<Bytes>& records) {
-    std::vector<std::vector<std::uint8_t>> contents;
+  void decode(ExampleDecoder* decoder, const std::vector<Bytes>& records,
+              Contents* contents) {
+    std::vector<std::uint8_t>& bytes = contents->bytes;
+    bytes.clear();
+    contents->ends.clear();
     std::size_t n_rows = 0;
     builder_.begin(records.size());
     for (const Bytes record : records) {
@@ -76,20 +91,26 @@ class BothModes {
         ++n_rows;
         continue;
       }
-      contents.push_back({static_cast<std::uint8_t>(fault.code),
-                          static_cast<std::uint8_t>(fault.column),
-                          static_cast<std::uint8_t>(fault.offset)});
+      const std::uint64_t parts[] = {static_cast<std::uint64_t>(fault.code),
+                                     static_cast<std::uint64_t>(fault.column),
+                                     fault.offset};
+      const auto* begin = reinterpret_cast<const std::uint8_t*>(parts);
+      bytes.insert(bytes.end(), begin, begin + sizeof parts);
+      contents->ends.push_back(bytes.size());
       builder_.begin(records.size());
       n_rows = 0;
     }
-    contents.push_back(content_of(builder_.finish(n_rows), *schema_));
-    return contents;
+    batch_ = builder_.finish(n_rows, std::move(batch_));
+    append_content(batch_.columns, n_rows, *schema_, &bytes);
+    contents->ends.push_back(bytes.size());
   }
 
   std::shared_ptr<const Schema> schema_;
   BatchBuilder builder_;
   ExampleDecoder reference_;
   Buffer buffer_;
+  Batch batch_;
+  Contents found_, expected_;
 };
 
 inline bool is_same_both_modes(const std::shared_ptr<const Schema>& schema,

@@ -151,16 +151,29 @@ std::string random_bytes(KeyStream* random, std::size_t n) {
 }
 
 void write_all(Seeds* seeds) {
-  seeds->add("example_fuzz", run_of({example(1), example(2), example(3)}));
-  seeds->add("example_fuzz", run_of({example(0)}));
-  seeds->add("sequence_fuzz", run_of({sequence(1), sequence(2)}));
-  seeds->add("sequence_fuzz", run_of({example(1)}));
-  for (const std::string& tensor : tensors()) seeds->add("tensor_fuzz", tensor);
+  for (char choice = 0; choice < 3; ++choice) {
+    seeds->add("example_fuzz", choice + run_of({example(1), example(2), example(3)}));
+    seeds->add("example_fuzz", choice + run_of({example(0)}));
+    seeds->add("sequence_fuzz", choice + run_of({sequence(1), sequence(2)}));
+    seeds->add("sequence_fuzz", choice + run_of({example(1)}));
+  }
+  for (const std::string& tensor : tensors()) {
+    for (char choice = 0; choice < 4; ++choice) {
+      seeds->add("tensor_fuzz", choice + tensor);
+    }
+  }
   for (const std::string& file : files()) {
     seeds->add("framing_fuzz", file);
-    for (char mode = 0; mode < 6; ++mode) seeds->add("recovery_fuzz", mode + file);
-    for (char mode = 0; mode < 2; ++mode) seeds->add("stream_fuzz", mode + file);
-    seeds->add("index_fuzz", run_of({file, "frecidx3", ""}));
+    for (char mode = 0; mode < 12; ++mode) {
+      seeds->add("recovery_fuzz", mode + file);
+      seeds->add("claims_fuzz", mode + "\2\4"s + run_of({file, file}));
+    }
+    for (const char mode : {'\0', '\1', '\x80', '\x81'}) {
+      seeds->add("stream_fuzz", mode + file);
+    }
+    for (const char* choices : {"\2", "\4", "\6"}) {
+      seeds->add("index_fuzz", run_of({file, "frecidx3", choices}));
+    }
   }
 
   MemoryFile data, saved;
@@ -172,16 +185,23 @@ void write_all(Seeds* seeds) {
   save_index_file(saved.path(), named);
   std::ifstream stream(saved.path(), std::ios::binary);
   const std::string index((std::istreambuf_iterator<char>(stream)), {});
-  for (const char* seal : {"", "\1"}) {
-    seeds->add("index_fuzz", run_of({content, index, seal}));
+  for (const char* choices : {"", "\1", "\4", "\5"}) {
+    seeds->add("index_fuzz", run_of({content, index, choices}));
   }
 
   KeyStream random(0);
   for (int i = 0; i < 200; ++i) {
     const std::string schema = random_bytes(&random, 8 + random.below(60));
     seeds->add("schema_fuzz",
-               run_of({schema, "\1" + random_bytes(&random, random.below(100)),
-                       "\1" + random_bytes(&random, random.below(100))}));
+               (i % 2 == 0 ? "\0"s : "\1"s) +
+                   run_of({schema, "\1" + random_bytes(&random, random.below(100)),
+                           "\1" + random_bytes(&random, random.below(100))}));
+  }
+  for (int i = 0; i < 40; ++i) {
+    const auto choice = static_cast<char>(i);
+    for (const char* target : {"plan_fuzz", "encode_fuzz"}) {
+      seeds->add(target, choice + random_bytes(&random, 20 + random.below(80)));
+    }
   }
   std::string varints;
   for (int bits = 0; bits < 64; ++bits) varints += varint_of(std::uint64_t{1} << bits);

@@ -29,10 +29,11 @@ class MemoryFile {
   // Replaces the content. The file must not be mapped by an active reader.
   void write(Bytes content) {
     const auto size = static_cast<off_t>(content.size());
-    if (ftruncate(descriptor_, size) != 0 ||
+    if ((size < size_ && ftruncate(descriptor_, size) != 0) ||
         pwrite(descriptor_, content.data(), content.size(), 0) != size) {
       throw std::runtime_error("cannot write to memory");
     }
+    size_ = size;
   }
 
   const std::string& path() const noexcept { return path_; }
@@ -40,6 +41,7 @@ class MemoryFile {
  private:
   std::string path_ = "/dev/shm/fastrec-XXXXXX";
   int descriptor_;
+  off_t size_ = 0;
 };
 
 }  // namespace fastrec::testing

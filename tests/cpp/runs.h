@@ -11,7 +11,7 @@
 
 namespace fastrec::testing {
 
-inline constexpr std::size_t kMaxPieces = 6;
+inline constexpr std::size_t kMaxPieces = 4;
 
 // Any bytes are a run: a size past the end means the rest of the input.
 inline std::vector<Bytes> pieces_of(Bytes run) {

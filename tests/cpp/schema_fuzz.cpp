@@ -164,7 +164,7 @@ void add_rule(Schema* schema, Choices* choices) {
 }
 
 std::shared_ptr<const Schema> schema_of(Bytes bytes) {
-  constexpr std::size_t kMaxColumns = 10;
+  constexpr std::size_t kMaxColumns = 6;
   Choices choices(bytes);
   auto schema = std::make_shared<Schema>();
   const bool is_sequence = choices.yes();

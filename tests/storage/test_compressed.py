@@ -17,6 +17,7 @@ import gzip
 import importlib.util
 import os
 import pickle
+import random
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ import fastrec as fr
 from columns import Untyped, open_dataset, snapshot
 from fastrec.storage import compression, local_copies
 from oracle import example, frame, tfrecord_file
+from oracle_streams import seen
 
 Compress = Callable[[bytes], bytes]
 Write = Callable[[bytes], Path]
@@ -162,6 +164,37 @@ def test_no_flipped_bit_changes_the_content(
         # Unused bits, such as the time in the header, may flip.
         with contextlib.suppress(fr.CorruptionError):
             assert content_of(path, content) == data
+
+
+@ways
+@pytest.mark.usefixtures("backend")
+def test_the_content_before_the_damage_is_read(
+    write: Write, compress: Compress, content: compression.Content
+) -> None:
+    rng = random.Random(4)
+    # Above what is read and inflated at once.
+    data = b"".join(rng.randbytes(1 << 10) * 4 for _ in range(100))
+    if compress is in_members:
+        data = data[: 1 << 14]
+    whole = compress(data)
+    places = [rng.randrange(len(whole)) for _ in range(3)]
+    for at in (1, len(whole) // 2, len(whole) - 6, *places):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0xFF
+        got: list[bytes] = []
+        want, _, is_whole = seen(bytes(damaged), content.upper())
+        path = write(bytes(damaged))
+        if is_whole:  # the time in a header
+            assert content_of(path, content) == want
+            continue
+        with pytest.raises(fr.CorruptionError) as caught:
+            got.extend(compression.inflated(str(path), content))
+        assert b"".join(got) == want
+        assert f"at decompressed byte {len(want):,}" in caught.value.reason
+    # The checksum at the end is the last thing that is read.
+    damaged = bytearray(whole)
+    damaged[-5 if content == "gzip" else -1] ^= 1
+    assert seen(bytes(damaged), content.upper()).content == data
 
 
 @ways

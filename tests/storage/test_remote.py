@@ -371,9 +371,9 @@ def test_faults_of_all_kinds_change_nothing(
     data = gzip.compress(tfrecord_file(payloads), 1)
     server.objects = {f"d/{i}.tfrecord.gz": data for i in range(3)}
     server.stall_seconds = 0.01
-    server.inject = random_faults(2, 0.3)
+    server.inject = random_faults(2, 0.5)
     assert list(fr.read_records(f"{server.url}/d/*")) == payloads * 3
-    assert server.injected.total() > 3
+    assert server.injected
 
 
 # Signals.

@@ -74,14 +74,31 @@ CAMPAIGNS = [
         200_000,
         "flips",
     ),
-    tests(
-        "damage",
-        "Bytes are flipped, overwritten, deleted, inserted, doubled, swapped, zeroed or "
-        "cut, or garbage follows: exactly the records that both recoveries define come "
-        "back.",
-        "tests/core/test_recovery.py -k nine_kinds",
-        100_800,
+    Campaign(
+        "damaged-files",
+        "Files of Examples, SequenceExamples and other records are damaged in eleven ways, "
+        "and GZIP and ZLIB streams in nine: with every error policy, order, number of "
+        "threads and I/O, exactly the records come that a reader in plain Python finds, "
+        "and errors and reports name the place.",
+        "{python} tests/support/damaged_files.py --files {runs} --seed {seed}",
+        100_000,
         "files",
+    ),
+    Campaign(
+        "differential",
+        "Generated records, valid, odd and malformed, have the columns that TensorFlow "
+        "and protobuf read, or a difference that docs/semantics.md lists.",
+        "{python} tests/support/differential.py --cases {runs} --seed {seed}",
+        2_000_000,
+        "records and batches",
+    ),
+    Campaign(
+        "fastpath",
+        "The fast decoder returns the columns or the fault of the reference decoder, on "
+        "every instruction set of the CPU.",
+        "{python} tests/support/fastpath_campaign.py --records {runs} --seed {seed}",
+        10_000_000,
+        "records",
     ),
     tests(
         "changing-files",
@@ -150,6 +167,22 @@ CAMPAIGNS = [
         "tests/writer/test_killed_writers.py -k kill_9",
         200,
         "kills of each of nine kinds",
+    ),
+    Campaign(
+        "power-cut",
+        "A power cut at any call of a writer or command leaves complete files under final "
+        "names, and caches that are not believed, in a model of what ext4, XFS and weaker "
+        "file systems may lose.",
+        "{python} tests/support/power_cut.py --runs {runs} --seed {seed}",
+        20_000,
+        "states of a disk",
+    ),
+    Campaign(
+        "power-cut-mounted",
+        "The same when real ext4 and XFS file systems are shut down (needs root).",
+        "{python} tests/support/power_cut_mounted.py --runs {runs} --seed {seed}",
+        330,
+        "shutdowns",
     ),
     Campaign(
         "soak",

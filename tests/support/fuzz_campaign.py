@@ -132,7 +132,6 @@ def find_targets(build: Path, names: list[str] | None) -> list[Path]:
 def write_seeds(build: Path, targets: list[Path]) -> None:
     """Write the seeds of the targets, and unpack their corpora next to them."""
     seeds = build / "seeds"
-    shutil.rmtree(seeds, ignore_errors=True)
     run([build / "fuzz_seeds", seeds])
     for target in targets:
         folder = seeds / target.name
