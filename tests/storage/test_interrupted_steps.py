@@ -1,0 +1,134 @@
+"""Small steps that an exception interrupts at every point where a signal may raise.
+
+Goal
+    No descriptor, temporary file or waiting thread is left, wherever a handler raises.
+Method
+    A profile function raises at the first call or return, at the second, and so on. The
+    campaign of interrupts.py draws such points at random, in everything that is public.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from columns import Untyped
+from fastrec.storage.atomic import open_file, replacement
+from fastrec.tasks import CancelledError, Task
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="/proc as Linux has it"),
+    # Python closes the file that an exception leaves without an owner.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+class Interrupted(BaseException):
+    """The exception of the signal handler."""
+
+
+def interrupted(function: Callable[[], object], k: int) -> bool:
+    """Call a function, raise at the k-th moment, and return whether there was one."""
+    n_events = 0
+
+    def on_event(frame: Untyped, event: str, _: Untyped) -> None:
+        nonlocal n_events
+        # An exception thrown into a generator reaches its handler before any signal.
+        is_resumed = event == "call" and frame.f_code.co_flags & inspect.CO_GENERATOR
+        n_events += event in ("call", "c_return") and not is_resumed
+        if n_events == k:
+            raise Interrupted
+
+    sys.setprofile(on_event)
+    try:
+        function()
+    except Interrupted:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def at_every_moment(function: Callable[[], object], check: Callable[[], None]) -> None:
+    """Interrupt a function at every moment, and call `check` after each time."""
+    k = 1
+    while interrupted(function, k):
+        check()
+        k += 1
+    assert k > 3, "the function makes calls"
+
+
+def descriptors() -> list[str]:
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
+
+
+def test_an_interrupt_loses_no_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(b"abc")
+    before = descriptors()
+
+    def read() -> None:
+        with open_file(path, os.O_RDONLY, "rb") as file:
+            assert file.read() == b"abc"
+
+    def check() -> None:
+        assert descriptors() == before
+
+    at_every_moment(read, check)
+    with pytest.raises(IsADirectoryError):
+        open_file(tmp_path, os.O_RDONLY, "rb")
+    check()
+
+
+@pytest.mark.parametrize("ends", ["complete", "with an error"])
+def test_an_interrupt_leaves_no_temporary_file(tmp_path: Path, ends: str) -> None:
+    """The second interrupt of a storm comes while the first one is handled."""
+    target = tmp_path / "out"
+
+    def write() -> None:
+        with contextlib.suppress(ValueError), replacement(target) as temporary:
+            temporary.write_bytes(b"abc")
+            if ends != "complete":
+                raise ValueError
+
+    def check() -> None:
+        until = time.monotonic() + 10
+        while list(tmp_path.glob(".*")) and time.monotonic() < until:
+            time.sleep(0.001)  # a thread deletes the file
+        names = [path.name for path in tmp_path.iterdir()]
+        assert names in ([], ["out"])
+        if names:
+            assert target.read_bytes() == b"abc"
+            target.unlink()
+
+    at_every_moment(write, check)
+
+
+def test_a_task_whose_cancelling_is_interrupted_can_be_waited_for() -> None:
+    tasks: list[Task[None]] = []
+
+    def cancel() -> None:
+        tasks.append(Task(lambda: None))
+        tasks[-1].cancel()
+
+    def check() -> None:
+        waiter = threading.Thread(target=wait, args=(tasks[-1],), daemon=True)
+        waiter.start()
+        waiter.join(10)
+        assert not waiter.is_alive()
+
+    def wait(task: Task[None]) -> None:
+        task.cancel()
+        with contextlib.suppress(CancelledError):
+            task.result()
+
+    tasks.append(Task(lambda: None))
+    at_every_moment(cancel, check)
