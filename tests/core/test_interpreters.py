@@ -10,12 +10,13 @@ Method
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import sysconfig
 
 import pytest
 
-import fastrec as fr
 from children import run_program
 
 
@@ -32,6 +33,13 @@ def test_a_subinterpreter_is_refused_with_a_message(order: str, kind: str) -> No
     not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has the GIL"
 )
 def test_an_import_does_not_enable_the_gil() -> None:
-    for name in fr.__all__:
-        getattr(fr, name)
-    assert not sys._is_gil_enabled()  # type: ignore[attr-defined]
+    code = """if True:
+        import sys
+        import fastrec as fr
+        for name in fr.__all__:
+            getattr(fr, name)
+        assert not sys._is_gil_enabled()
+    """
+    environ = {**os.environ}
+    environ.pop("PYTHON_GIL", None)  # which keeps it disabled, whatever is imported
+    subprocess.run([sys.executable, "-c", code], env=environ, check=True)

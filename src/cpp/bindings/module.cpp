@@ -90,21 +90,28 @@ py::object exception_of(const Error& error) {
 PYBIND11_MODULE_PYINIT(_core_of_main, pybind11::mod_gil_not_used(),
                        pybind11::multiple_interpreters::not_supported())
 
-// NumPy does not support subinterpreters. Before Python 3.12, and in subinterpreters that
-// share the GIL, Python does not reject the module itself, and pybind11 would deadlock.
+// Whether this is a subinterpreter, which NumPy does not support. Python itself accepts
+// the module in those that share the GIL, and in all before Python 3.12.
+static bool is_subinterpreter() {
+  return PyInterpreterState_Get() != PyInterpreterState_Main();
+}
+
+constexpr const char* kRefusal =
+    "fastrec must be imported in the main interpreter, got a subinterpreter; use "
+    "processes or threads";
+
+// Before Python 3.12, pybind11 would deadlock in a subinterpreter. From 3.13 on, this
+// runs in the main interpreter, and the module is initialized in the subinterpreter.
 extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {
-  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
-    PyErr_SetString(PyExc_ImportError,
-                    "fastrec must be imported in the main interpreter, got a "
-                    "subinterpreter; use processes or threads");
-    return nullptr;
-  }
-  return PyInit__core_of_main();
+  if (!is_subinterpreter()) return PyInit__core_of_main();
+  PyErr_SetString(PyExc_ImportError, kRefusal);
+  return nullptr;
 }
 
 PYBIND11_MODULE_EXEC(_core_of_main, m) {
   using namespace fastrec;
 
+  if (is_subinterpreter()) throw py::import_error(kRefusal);
   (void)crc32c_kernel();     // reject a bad FASTREC_ISA at import, not during an epoch
   (void)is_guard_enabled();  // the same for FASTREC_SIGBUS_GUARD
   py::register_local_exception_translator(&translate);
