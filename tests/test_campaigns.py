@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 import campaigns
+import slices
 from campaigns import CAMPAIGNS, Campaign
+from fastrec import _core
 
 
 def test_the_page_shows_the_recorded_results() -> None:
@@ -78,3 +81,42 @@ def test_a_result_replaces_that_of_the_same_runtime(tmp_path: Path) -> None:
     assert text.endswith("\nafter\n")
     assert "| 2,000 flips; 12,345 bytes read | 1 |" in text
     assert "| 1,000 flips | 1 |" in text
+
+
+def test_slices_add_up_and_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "RESULTS", tmp_path)
+    run: list[tuple[int, str]] = []
+
+    def run_slice(number: int, isa: str) -> dict[str, int]:
+        run.append((number, isa))
+        return {"runs": 10, "odd": number}
+
+    first = slices.add_slices("some", ["src/cpp/wire"], 15, run_slice)
+    assert (first["runs"], first["odd"]) == (20, 1)
+    again = slices.add_slices("some", ["src/cpp/wire"], 35, run_slice)
+    assert (again["runs"], again["odd"]) == (40, 6)
+    isas = _core.isas()
+    assert run == [(i, isas[i % len(isas)]) for i in range(4)]
+    # Other sources are another campaign.
+    slices.add_slices("some", ["src/cpp/base"], 1, run_slice)
+    assert run[4:] == [(0, isas[0])]
+
+
+def test_a_slice_that_fails_ends_the_campaign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "RESULTS", tmp_path)
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    with pytest.raises(SystemExit, match="FASTREC_TEST_SEED=5 FASTREC_ISA=") as caught:
+        slices.add_slices(
+            "some",
+            [],
+            1,
+            lambda _, isa: {
+                "runs": len(slices.run_with(isa, command, FASTREC_TEST_SEED=5))
+            },
+        )
+    assert "status 3" in str(caught.value)
+    assert not list(tmp_path.iterdir())
