@@ -150,7 +150,7 @@ CAMPAIGNS = [
         "get what one thread alone would get, with and without the GIL.",
         "{python} tests/support/shared_objects.py {runs} {seed}",
         10_000,
-        "runs of eight situations",
+        "runs of nine situations",
     ),
     tests(
         "kills-caches",

@@ -171,6 +171,15 @@ class Situations:
         loader.close()
         assert sorted(labels(loader)) == list(range(N))
 
+    def batches_of_one_loader(self) -> None:
+        """Batches by step, of more epochs than the loader keeps plans of."""
+        loader = self._loader(self._open(), shuffle=True)
+
+        def look(i: int) -> list[int]:
+            return [n for e in range(8) for n in labels([loader.batch(0, i + e)])]
+
+        assert together(*[look] * N_THREADS) == [look(i) for i in range(N_THREADS)]
+
     def loaders_of_one_dataset(self) -> None:
         ds = self._open()
         seeds = [self.rng.randrange(9) for _ in range(N_THREADS)]

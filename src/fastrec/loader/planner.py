@@ -171,12 +171,14 @@ class Planner:
     def plan(self, seed: int, epoch: int, phase: int = 0) -> EpochPlan:
         """Return the plan of an epoch; step 0 has `phase` positions unless it is 0."""
         key = (seed, epoch, phase)
-        if key not in self._plans:
-            # Keep two: the plan in use, and one for Loader.batch and records_at.
-            while len(self._plans) > 1:
-                del self._plans[next(iter(self._plans))]
-            self._plans[key] = self._new_plan(seed, epoch, phase)
-        return self._plans[key]
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._new_plan(seed, epoch, phase)
+            # Keep two: the plan in use, and one for Loader.batch and records_at. Other
+            # threads may add and remove plans meanwhile.
+            for old in list(self._plans)[:-2]:
+                self._plans.pop(old, None)
+        return plan
 
     def _new_plan(self, seed: int, epoch: int, phase: int) -> EpochPlan:
         if self.sharding is not None:
