@@ -68,7 +68,12 @@ def kill_writer(folder: Path, draw: random.Random) -> tuple[bool, int]:
     """Kill a writer; return 1 and the number of records that it left."""
     path = folder / "data"
     delay = draw.random() * 0.02
-    assert is_killed(lambda: write_on(path), delay, lambda: any(folder.iterdir()))
+    n_bytes = draw.choice((0, 1))  # in a file, before the delay begins
+
+    def has_begun() -> bool:
+        return any(part.stat().st_size >= n_bytes for part in folder.iterdir())
+
+    assert is_killed(lambda: write_on(path), delay, has_begun)
     left = list(folder.iterdir())
     assert path not in left
     n_records = 0
