@@ -608,9 +608,11 @@ def difference(got: list[list[Row]], want: list[list[Row]]) -> str:
 
 def check_cases(seed: int, numbers: Iterable[int]) -> dict[str, int]:
     """Check some cases, and return what was counted."""
-    logging.getLogger("fastrec").setLevel(logging.CRITICAL)
+    log = logging.getLogger("fastrec")
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
+        stack.callback(log.setLevel, log.level)
+        log.setLevel(logging.CRITICAL)
         stack.enter_context(mock.patch.dict(os.environ))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", fr.MissingFeatureWarning)
