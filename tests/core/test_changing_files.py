@@ -24,6 +24,7 @@ from typing import Literal, TypeAlias
 import pytest
 
 import fastrec as fr
+from children import SEED
 from fastrec.arrays.batch import Batch
 from oracle import example, tfrecord_file
 
@@ -248,7 +249,7 @@ DISTURBANCES = [shorten, write_again, write_anew, replace, scribble]
 def test_no_disturbance_ends_the_process_or_makes_a_record_wrong(
     write: Write, io: Io, disturb: Callable[[Path, random.Random], None]
 ) -> None:
-    draw = random.Random(f"{io} {disturb.__name__}")
+    draw = random.Random(f"{SEED} {io} {disturb.__name__}")
     for run in range(RUNS // len(DISTURBANCES)):
         path = write(CONTENTS[0])
         ds = fr.open(path, features=SPEC, io=io)

@@ -27,6 +27,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
+from children import SEED
 from columns import Untyped, open_dataset, snapshot
 from fastrec import _core
 from numbered import SPEC, record
@@ -115,7 +116,7 @@ def test_every_flipped_bit_loses_one_record_or_the_rest(place: Path, mode: str) 
 
 
 def test_flips_in_larger_files(place: Path) -> None:
-    rng = random.Random(20261121)
+    rng = random.Random(SEED)
     n_done = 0
     for n_done in itertools.count():
         if n_done >= max(1000, RUNS):
@@ -451,7 +452,7 @@ def outcome(path: Path, on_error: Untyped) -> dict[str, Untyped]:
 
 def damaged_contents(n: int) -> list[bytes]:
     """A good file with one or two kinds of corruption."""
-    rng = random.Random(20261122)
+    rng = random.Random(SEED)
     good = tfrecord_file([record(i) for i in range(12)])
     found = []
     for _ in range(n):

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from children import n_runs, run_program
+from children import SEED, n_runs, run_program
 from columns import Untyped, assert_same, open_dataset
 from interrupted_readers import record
 from oracle import tfrecord_file
@@ -82,9 +82,8 @@ def test_both_processes_work_after_a_fork_with_reader_threads(write: Write) -> N
 @pytest.mark.parametrize("mode", ["single", "storm"])
 def test_an_interrupt_loses_nothing_and_leaves_nothing(mode: str, kind: str) -> None:
     n_signals = n_runs(150)
-    seed = os.environ.get("FASTREC_TEST_SEED", "0")
     printed = run_program(
-        "interrupts.py", mode, kind, "--signals", n_signals, "--seed", seed
+        "interrupts.py", mode, kind, "--signals", n_signals, "--seed", SEED
     )
     report = json.loads(printed.splitlines()[-1])
     assert report["runs"] >= n_signals

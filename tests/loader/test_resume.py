@@ -34,7 +34,7 @@ from hypothesis.stateful import (
 )
 
 import fastrec as fr
-from children import n_runs
+from children import SEED, n_runs
 from columns import Untyped, open_dataset, snapshot
 from numbered import (
     FILE_SIZES,
@@ -476,7 +476,7 @@ N_CASES = n_runs(84)  # of each of the six orders
 @pytest.mark.filterwarnings("ignore:prefetch=")  # drawn smaller than the threads need
 @every_order
 def test_a_restart_at_any_step_changes_no_later_batch(ds: Untyped, order: str) -> None:
-    choose = random.Random(order)
+    choose = random.Random(f"{SEED} {order}")
 
     @functools.cache
     def uninterrupted(batch_size: int, seed: int, epoch: int) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import AnyStr
 
 __all__ = [
     "SECONDS_TO_HANG",
+    "SEED",
     "SUPPORT",
     "Child",
     "n_runs",
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 SECONDS_TO_HANG = 60
+SEED = int(os.environ.get("FASTREC_TEST_SEED", "0"))  # of what campaigns draw
 SUPPORT = Path(__file__).parent  # the folder of test helpers and programs
 
 

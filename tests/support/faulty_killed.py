@@ -22,6 +22,7 @@ import crc32c
 from typer.testing import CliRunner
 
 import fastrec as fr
+from children import SEED
 from fastrec.cli.app import app
 from faults import check_nothing_more, is_killed, left_open
 
@@ -249,7 +250,7 @@ def main() -> None:
     """Kill writers, and check the remaining files."""
     kind, folder, n_runs = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     logging.disable()  # of the tails that are cut
-    draw = random.Random(kind)
+    draw = random.Random(f"{SEED} {kind}")
     folder.mkdir()
     options = {} if kind == "append" else KINDS[kind].options
     name = "data" if kind == "append" else KINDS[kind].name

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fastrec as fr
+from children import SEED
 from fastrec import Writer  # imported here, because a child lives for 20 ms only
 from faults import check_nothing_more, is_killed, left_open, patience
 
@@ -102,7 +103,7 @@ def main() -> None:
     """Kill processes, and check the remaining files."""
     what, folder, plain, packed = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:5]
     logging.disable()  # of the tails
-    draw = random.Random(0)
+    draw = random.Random(SEED)
     folder.mkdir()
 
     def indexed(cache: Path) -> list[bytes]:

@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 import fastrec as fr
-from children import SECONDS_TO_HANG
+from children import SECONDS_TO_HANG, SEED
 from columns import Untyped
 
 SPEC = {"n": fr.FixedLen((), "int64")}
@@ -101,7 +101,7 @@ class Forks:
     def __init__(self, n_rounds: int, paths: list[str]) -> None:
         self.n_rounds = n_rounds
         self.paths = paths
-        self.random = random.Random(0)
+        self.random = random.Random(SEED)
 
     def open(self) -> Untyped:
         return fr.open(self.paths, features=SPEC)
@@ -217,7 +217,7 @@ class Forks:
     def while_a_thread_reads_rows(self) -> None:
         ds = self.open()
         loader = ds.loader(2, num_threads=1)
-        pick = random.Random(1)
+        pick = random.Random(SEED)
         with busy(lambda: ds[[pick.choice(ALL) for _ in range(50)]]):
             for _ in self.rounds():
                 in_child(functools.partial(check_reading, ds, loader))
