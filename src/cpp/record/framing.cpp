@@ -42,16 +42,17 @@ Content recognize(Bytes beginning) {
   const unsigned second = beginning.size() > 1 ? beginning[1] : 0;
   if (first == 0x1f && second == 0x8b) return Content::kGzip;
 
-  const bool is_text = std::all_of(beginning.begin(), beginning.end(), [](unsigned c) {
-    return (c >= 0x20 && c != 0x7f) || (c >= '\t' && c <= '\r');
-  });
-  if (is_text) return Content::kText;
-
+  const auto are_all = [&](unsigned most) {
+    return std::all_of(beginning.begin(), beginning.end(), [most](unsigned c) {
+      return (c >= 0x20 && c != 0x7f && c <= most) || (c >= '\t' && c <= '\r');
+    });
+  };
   // RFC 1950: deflate with a window of up to 32 KiB, and a header that is a multiple of
-  // 31. One in 31 texts that begin with an "x" would match, so text is excluded first.
+  // 31. One in 31 ASCII texts that begin with an "x" would match, so they are excluded.
   const bool is_zlib =
       (first & 0x0f) == 8 && (first >> 4) <= 7 && (first * 256 + second) % 31 == 0;
-  return is_zlib ? Content::kZlib : Content::kUnknown;
+  if (is_zlib && !are_all(0x7f)) return Content::kZlib;
+  return are_all(0xff) ? Content::kText : Content::kUnknown;
 }
 
 std::string describe_foreign(Content content, Fault* fault) {
