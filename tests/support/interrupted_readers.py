@@ -409,7 +409,8 @@ def run_reader(signals: Signals, kind: Kind, data: Data) -> str:
         if not is_interrupted:
             continue
         n = len(got)
-        if kind.way != "repeat" and not is_over:
+        # The pass of a torch data set has its own place.
+        if kind.way not in ("repeat", "torch_iterable") and not is_over:
             assert moving.step == n or (moving.step == 0 and n == len(expected)), (
                 kind,
                 moving.step,
@@ -421,11 +422,12 @@ def run_reader(signals: Signals, kind: Kind, data: Data) -> str:
                 signals.call("close", loader.close)
             return "dropped"
         if kind.way == "resumed":
-            if loader.epoch == 1:
-                break
             state, loader = loader.state_dict(), _loader(kind, data)
             loader.load_state_dict(state)
             moving, iterator = loader, iter(loader)
+            # Of an epoch whose batches are all delivered, the next call would begin
+            # the next one.
+            is_over = loader.epoch == 1
     assert [plain(batch) for batch in got] == expected, kind
     if kind.way != "torch_iterable":
         assert (moving.epoch, moving.step) == (2 if kind.way == "repeat" else 1, 0)
