@@ -95,7 +95,8 @@ TEST(Framing, ContentIsDetectedFromItsFirstBytes) {
   EXPECT_EQ(content(header_of(1'000'000)), Content::kTfrecord);
   EXPECT_EQ(content("\x1f\x8b\x08"), Content::kGzip);
   EXPECT_EQ(content("\x78\x9c\x01\x02"), Content::kZlib);
-  EXPECT_EQ(content("\x78\x9cKb\x80\x80\xca\xbf\t\xf9\\\t"), Content::kZlib);  // no controls
+  EXPECT_EQ(content("\x78\x9cKb\x80\x80\xca\xbf\t\xf9\\\t"),
+            Content::kZlib);  // no controls
   EXPECT_EQ(content("xylophone,1,2\n"), Content::kText);
   EXPECT_EQ(content("x^ is text"), Content::kText);
   EXPECT_EQ(content("caf\xc3\xa9"), Content::kText);
