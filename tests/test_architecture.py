@@ -177,6 +177,15 @@ def test_names_in_python_say_something(file: Path) -> None:
     assert file.stem not in ("util", "utils", "common", "helpers", "misc")
 
 
+@python
+def test_an_interrupt_leaves_no_lock_held(file: Path) -> None:
+    """`with lock:` would, in Python 3.14; see src/cpp/bindings/held_lock.cpp."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.With):
+            held = [ast.unparse(item.context_expr) for item in node.items]
+            assert not any(text.endswith("_lock") for text in held), held
+
+
 @cpp
 def test_the_core_neither_prints_nor_aborts(file: Path) -> None:
     text = re.sub(r"//.*", "", file.read_text())

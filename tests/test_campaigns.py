@@ -70,7 +70,9 @@ def test_a_result_replaces_that_of_the_same_runtime(tmp_path: Path) -> None:
     results, page = tmp_path / "results.json", tmp_path / "page.md"
     results.write_text("[]")
     page.write_text(f"before\n{campaigns.BEGIN}\n{campaigns.END}\nafter\n")
-    first = campaigns.result("flips", 1000, 1, 2.5) | {"runtime": "Python 3.11.1"}
+    first = campaigns.result("flips", 1000, 1, 2.5, "abc") | {
+        "runtime": "Python 3.11.1"
+    }
     again = {**first, "runs": 2000, "runtime": "Python 3.11.9", "bytes_read": 12345}
     other = {**first, "runtime": "Python 3.13.0"}
     for entry in (first, other, again):

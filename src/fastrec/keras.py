@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastrec import _core
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.caller_warnings import warn_caller
 from fastrec.dataset.adapted import LoaderKeywords, loader_of
@@ -174,7 +175,7 @@ class PyDataset(keras.utils.PyDataset):
         return len(self)
 
     def __len__(self) -> int:
-        with self._lock:
+        with _core.HeldLock(self._lock):
             return self._n_steps()
 
     def _n_steps(self) -> int:
@@ -202,7 +203,7 @@ class PyDataset(keras.utils.PyDataset):
         return item
 
     def _batch(self, index: int) -> Batch:
-        with self._lock:
+        with _core.HeldLock(self._lock):
             epoch = self._loader.epoch
             if 0 <= index < self._n_steps():
                 is_next = index in (0, self._last_asked + 1)
@@ -238,7 +239,7 @@ class PyDataset(keras.utils.PyDataset):
         Keras also calls this after it looked at a batch, before the first epoch, and
         after every ``steps_per_epoch``, when it continues the same pass.
         """
-        with self._lock:
+        with _core.HeldLock(self._lock):
             is_whole = len(self._asked) >= self._n_steps()
             # Other processes were asked.
             is_elsewhere = self.use_multiprocessing and self._is_within_epoch

@@ -13,10 +13,10 @@ from __future__ import annotations
 import _thread
 import contextlib
 import os
-from collections import deque
+import weakref
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from fastrec.lifecycle import close_at_exit, renew_after_fork
@@ -27,6 +27,7 @@ __all__ = [
     "TaskPool",
     "forget",
     "run_at_exit",
+    "run_registered",
     "start",
     "start_registered",
 ]
@@ -107,15 +108,15 @@ class Task(Generic[_T]):
         return cast("_T", self._result)
 
 
-def start(task: Task[_T], *, is_ending: bool = False) -> None:
+def start(task: Task[_T]) -> None:
     """Run a task in a new thread, or raise a RuntimeError if none can start.
 
-    Interpreter exit cancels the task if it has not begun, but runs an ending.
+    Interpreter exit cancels the task if it has not begun.
     """
-    _running.tasks[task] = is_ending
+    _running.tasks[task] = None
     try:
         # Unlike `Thread.start`, one C call: afterwards the thread runs or does not exist.
-        _thread.start_new_thread(_run, (task,))
+        _thread.start_new_thread(run_registered, (task,))
     except RuntimeError:
         del _running.tasks[task]
         raise
@@ -132,14 +133,16 @@ def forget(task: Task[Any]) -> None:
     _running.tasks.pop(task, None)
 
 
-def _run(task: Task[Any]) -> None:
+def run_registered(task: Task[Any]) -> None:
+    """Run a task, and forget it when it is done."""
     task.run()
-    _running.tasks.pop(task, None)
+    if task.is_done:  # another thread may have begun it, and still run it
+        _running.tasks.pop(task, None)
 
 
 # Run a task of `run_at_exit` in a new thread: ``start_registered((task,))`` is one C
 # call, before which no signal handler runs.
-start_registered = partial(_thread.start_new_thread, _run)
+start_registered = partial(_thread.start_new_thread, run_registered)
 
 
 class _Running:
@@ -151,8 +154,9 @@ class _Running:
     """
 
     def __init__(self) -> None:
-        # Tasks that were passed to `start` and are not done, and whether they are endings.
-        self.tasks: dict[Task[Any], bool] = {}
+        # Those that are not done. Of an ending, which exit runs instead of cancelling it,
+        # the value is true: for a pool, the reference that notices that it is garbage.
+        self.tasks: dict[Task[Any], object] = {}
         close_at_exit(self, last=True)
         renew_after_fork(self)
 
@@ -180,11 +184,12 @@ class TaskPool:
 
     `stop` calls `cancel`, which should make running tasks return early, waits for them,
     and then calls `at_end`. Garbage collection of the pool stops it, too.
-    """
 
-    # The task that stops the pool. Until `__init__` sets it, a task that is done.
-    ending: Task[None] = Task(lambda: None)
-    ending.run()
+    Attributes
+    ----------
+    ending : Task
+        It stops the pool.
+    """
 
     def __init__(
         self,
@@ -196,7 +201,6 @@ class TaskPool:
         self.n_threads = n_threads
         self._process = os.getpid()
         self._queue: SimpleQueue[Task[Any] | None] = SimpleQueue()
-        self._tasks: deque[Task[Any]] = deque()
         self._workers: list[Task[None]] = []
         self.idents: set[int] = set()  # of the threads
         self.ending = Task(
@@ -204,21 +208,21 @@ class TaskPool:
                 _end,
                 self._process,
                 self._queue,
-                self._tasks,
                 self._workers,
                 self.idents,
                 cancel,
                 at_end,
             )
         )
+        # One C call: a signal may interrupt a finalizer, and Python ignores that. The
+        # reference must not be garbage together with the pool.
+        begin = partial(next, map(start_registered, ((self.ending,),)))
+        _running.tasks[self.ending] = weakref.ref(self, begin)
         close_at_exit(self)
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
         """Queue a call of `function`; raise a RuntimeError if no thread can start."""
         task = Task(function)
-        while self._tasks and self._tasks[0].is_done:
-            self._tasks.popleft()
-        self._tasks.append(task)
         self._queue.put(task)
         if len(self._workers) < self.n_threads:
             worker = Task(partial(_work, self._queue, self.idents))
@@ -243,9 +247,9 @@ class TaskPool:
         if self.ending.is_done or os.getpid() != self._process:
             return  # threads do not exist in a forked child
         try:
-            start(self.ending, is_ending=True)
+            start_registered((self.ending,))
         except RuntimeError:
-            self.ending.run()
+            run_registered(self.ending)
         # Garbage collection may call this in a thread of the pool, which cannot wait
         # for itself.
         if _thread.get_ident() not in self.idents:
@@ -253,11 +257,6 @@ class TaskPool:
 
     def _close_at_exit(self) -> None:
         self.stop()
-
-    def __del__(self) -> None:
-        # Python ignores what a signal handler raises here, so keep this short.
-        if not self.ending.is_begun:
-            start(self.ending, is_ending=True)
 
 
 def _work(queue: SimpleQueue[Task[Any] | None], threads: set[int]) -> None:
@@ -271,7 +270,6 @@ def _work(queue: SimpleQueue[Task[Any] | None], threads: set[int]) -> None:
 def _end(
     process: int,
     queue: SimpleQueue[Task[Any] | None],
-    tasks: deque[Task[Any]],
     workers: list[Task[None]],
     threads: set[int],
     cancel: Callable[[], object] | None,
@@ -282,8 +280,9 @@ def _end(
     threads.add(_thread.get_ident())
     if cancel is not None:
         cancel()
-    for task in list(tasks):
-        task.cancel()
+    with contextlib.suppress(Empty):
+        while (task := queue.get_nowait()) is not None:
+            task.cancel()
     queue.put(None)
     for worker in list(workers):
         worker.cancel()  # its thread may not have begun, or may not exist

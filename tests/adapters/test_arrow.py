@@ -12,6 +12,7 @@ Method
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import gzip
@@ -880,6 +881,27 @@ def test_what_stops_the_program_stops_it(
                 time.sleep(0.001)
             pytest.fail("it is lost")
     assert any(entry.name == "transform" for entry in caught.traceback)
+
+
+@pytest.mark.frameworks
+def test_a_second_interrupt_does_not_hide_the_first(
+    data: DataSets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would come in the Python code that knows which thread is the main one."""
+    polars = pytest.importorskip("polars")  # pyarrow calls this code, too
+
+    def transform(batch: Untyped) -> Untyped:
+        if batch["n"][0]:
+            patched.setattr(threading, "main_thread", interrupt)
+            interrupt()
+        return batch
+
+    loader = data.of((10,)).loader(2, transform=transform, transform_threads=0)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        with contextlib.suppress(polars.exceptions.ComputeError):
+            polars.DataFrame(loader)
+        for _ in range(1000):
+            time.sleep(0.001)
 
 
 def test_what_ends_another_thread_ends_not_the_program(data: DataSets) -> None:

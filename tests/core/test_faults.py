@@ -28,7 +28,7 @@ from typing import Literal
 import pytest
 
 import fastrec as fr
-from children import SUPPORT
+from children import SUPPORT, built_library
 from faults import Fault
 from oracle import example, frame_offsets, tfrecord_file
 
@@ -45,15 +45,9 @@ ALL = 1_000_000
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that makes calls fail."""
-    compiler = shutil.which("cc")
-    if compiler is None:
+    if shutil.which("cc") is None:
         pytest.skip("compiling faults.c needs a C compiler (cc)")
-    target = tmp_path_factory.mktemp("faults") / "faults.so"
-    source = SUPPORT / "faults.c"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-o", target, source, "-ldl"], check=True
-    )
-    return target
+    return built_library("faults.c", tmp_path_factory.mktemp("faults"))
 
 
 def faulty(library: Path, program: str, *arguments: object) -> list[list[int]]:

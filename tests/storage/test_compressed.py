@@ -166,6 +166,22 @@ def test_no_flipped_bit_changes_the_content(
             assert content_of(path, content) == data
 
 
+@pytest.mark.parametrize("n_before", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("bit", [5, 6, 7])
+@pytest.mark.usefixtures("backend")
+def test_unknown_flags_of_a_member_are_damage(
+    tmp_path: Path, bit: int, n_before: int
+) -> None:
+    member = gzip.compress(b"content")
+    damaged = bytearray(member)
+    damaged[3] ^= 1 << bit
+    path = tmp_path / "data.gz"
+    path.write_bytes(member * n_before + damaged)
+    with pytest.raises(fr.CorruptionError, match="unknown header flags") as caught:
+        content_of(path, "gzip")
+    assert caught.value.offset == n_before * len(member)
+
+
 @ways
 @pytest.mark.usefixtures("backend")
 def test_the_content_before_the_damage_is_read(

@@ -136,7 +136,7 @@ CAMPAIGNS = [
     *(
         Campaign(
             f"signals-{mode}",
-            f"A signal handler raises {times} in any call of loaders, adapters, writers, "
+            f"A signal handler raises {times} in any call of loaders, Arrow streams, writers, "
             "rewriting, indexing, copying, verification and conversion: nothing is lost "
             "or repeated, files are complete or absent, and no thread, descriptor, lock "
             "or temporary file is left.",
@@ -280,19 +280,19 @@ def run(campaign: Campaign, runs: int, seed: int) -> dict[str, Any]:
     # A campaign that resumed reports the seconds of all its runs.
     seconds = figures.pop("seconds", seconds)
     runs = figures.pop("runs")
-    return result(campaign.name, runs, seed, seconds, **figures, commit=at)
+    return result(campaign.name, runs, seed, seconds, at, **figures)
 
 
 def result(
-    name: str, runs: int, seed: int, seconds: float, **figures: object
+    name: str, runs: int, seed: int, seconds: float, at: str, **figures: object
 ) -> dict[str, Any]:
-    """Return what to record of a campaign that ends now."""
+    """Return what to record of a campaign that ends now and began at a commit."""
     return {
         "name": name,
         "runs": runs,
         "seed": seed,
         "date": datetime.now(timezone.utc).date().isoformat(),
-        "commit": commit(),
+        "commit": at,
         "runtime": python(),
         "machine": f"{os.cpu_count()} CPUs, {cpu()}",
         "seconds": round(seconds),
@@ -363,7 +363,7 @@ def table(results: Iterable[dict[str, Any]]) -> str:
         "| promise | tried | seed | when and on what | `run` |",
         "|---|---|---|---|---|",
     ]
-    described = ["name", *result("", 0, 0, 0)]
+    described = result("", 0, 0, 0, "")
     for entry in sorted(results, key=key):
         campaign = named(entry["name"])
         figures = [

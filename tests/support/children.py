@@ -14,6 +14,7 @@ __all__ = [
     "SEED",
     "SUPPORT",
     "Child",
+    "built_library",
     "n_runs",
     "run_program",
     "start_program",
@@ -51,6 +52,16 @@ def start_program(program: str, *arguments: object) -> Child[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def built_library(source: str, folder: Path) -> Path:
+    """Compile a C file of this directory as a library to preload."""
+    target = folder / Path(source).with_suffix(".so")
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-O1", "-o", target, SUPPORT / source, "-ldl"],
+        check=True,
+    )
+    return target
 
 
 def run_program(program: str, *arguments: object) -> str:

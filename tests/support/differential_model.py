@@ -67,7 +67,8 @@ DIFFERENCES: dict[str, Difference] = {
         tf_refuses=True,
     ),
     "sequence past": Difference(
-        "SequenceExample: a byte string longer than its list, read as `VarLenFeature`",
+        "SequenceExample: a list longer than its feature, or a byte string longer than "
+        "its list, read as `VarLenFeature`",
         fastrec_refuses=True,
         crashes=True,
     ),
@@ -337,6 +338,8 @@ class Walk:
         except UnreadableError:
             if kinds:
                 self.found.add("after")
+            if self.is_sequence and spec.form == "var":
+                self.found.add("sequence past")
         if len(kinds) > len(set(kinds)):
             self.found.add("lists")
         if len(set(kinds)) > 1:

@@ -48,6 +48,7 @@ from typing import Any
 import numpy as np
 
 import fastrec as fr
+from children import built_library
 from commands import run as command
 from disk_states import CONTENTS, MODELS, NAMES, Choice, Disk, read_trace
 from oracle_frames import frame, frame_offsets
@@ -486,12 +487,9 @@ class Cuts:
             os.utime(name, ns=(mtime, mtime))
 
 
-def preload(library: Path) -> None:
+def preload(folder: Path) -> None:
     """Compile recorder.c, and start this program again with it."""
-    source = Path(__file__).with_name("recorder.c")
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True
-    )
+    library = built_library("recorder.c", folder)
     environment = os.environ | {"LD_PRELOAD": str(library)}
     arguments = [sys.executable, *sys.argv]
     sys.exit(subprocess.run(arguments, env=environment, check=False).returncode)
@@ -508,7 +506,7 @@ def main() -> None:
     options = parser.parse_args()
     if "recorder.so" not in os.environ.get("LD_PRELOAD", ""):
         with tempfile.TemporaryDirectory() as built:
-            preload(Path(built) / "recorder.so")
+            preload(Path(built))
     library = ctypes.CDLL(os.environ["LD_PRELOAD"])
     logging.disable()
     workloads = [

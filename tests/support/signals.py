@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["MODES", "Interrupted", "Signals", "nothing_left"]
+__all__ = ["MODES", "Interrupted", "Signals", "left_open", "nothing_left"]
 
 MODES = ("single", "storm")
 
@@ -113,7 +113,7 @@ _INTERRUPTIBLE = Signals._interruptible.__code__
 _SPARED = Signals._swallowed.__code__
 
 
-def _left_open() -> tuple[Counter[str], int]:
+def left_open() -> tuple[Counter[str], int]:
     """Return the open files and the number of threads.
 
     The clients of stores keep connections open for later requests.
@@ -129,11 +129,11 @@ def _left_open() -> tuple[Counter[str], int]:
 @contextlib.contextmanager
 def nothing_left(*folders: Path) -> Iterator[None]:
     """Check that the body leaves no thread, descriptor, lock or temporary file."""
-    before = _left_open()
+    before = left_open()
     yield
     begin = time.monotonic()
     while True:
-        now = _left_open()
+        now = left_open()
         hidden = [
             path
             for folder in folders

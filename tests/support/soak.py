@@ -15,7 +15,6 @@ threads.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import gzip
@@ -24,7 +23,6 @@ import json
 import logging
 import multiprocessing
 import os
-import random
 import signal
 import statistics
 import sys
@@ -33,18 +31,19 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 
 import fastrec as fr
 from columns import Untyped
 from object_server import Request, random_faults, served
+from signals import Signals, left_open
 
 N_FILES = 4
 N_RECORDS = 20_000
 N_LINES = 10
 FAULT_RATE = 0.02
+INTERRUPTED_SHARE = 0.1  # of the calls in epochs with signals
 SPEC: dict[str, Untyped] = {
     "image": fr.Raw((784,), "uint8"),
     "ids": fr.VarLen("int64"),
@@ -56,30 +55,6 @@ THREADS: list[dict[str, Untyped]] = [
     {"num_threads": 2},
     {"num_threads": 2, "transform": dict, "transform_threads": 2},
 ]
-
-
-class Interrupted(BaseException):
-    """The exception of the signal handler."""
-
-
-class Alarm:
-    """A signal that raises once, and only while it is set."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-        signal.signal(signal.SIGALRM, self._ring)
-
-    def set(self, seconds: float) -> None:
-        self._is_set = True
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-
-    def unset(self) -> None:
-        self._is_set = False
-
-    def _ring(self, _signal: int, _frame: FrameType | None) -> None:
-        if self._is_set:
-            self._is_set = False
-            raise Interrupted
 
 
 def write_files(folder: Path) -> None:
@@ -162,7 +137,7 @@ def rounds(folder: Path, url: str) -> Iterator[list[tuple[str, Untyped]]]:
 
 
 def read(
-    loader: Untyped, way: int, draw: random.Random, alarm: Alarm
+    loader: Untyped, way: int, kind: str, signals: Signals
 ) -> tuple[int, np.ndarray]:
     """Read an epoch; return its batches, and the labels if it was read to its end."""
     seen: list[np.ndarray] = []
@@ -171,22 +146,23 @@ def read(
             check(batch, seen)
         return len(seen), np.empty(0, np.int64)
     iterator, is_over = iter(loader), False
+    got: list[Untyped] = []
+
+    def take() -> None:
+        nonlocal is_over
+        for batch in iterator:
+            got.append(batch)
+            return
+        is_over = True
+
     while not is_over:
-        got = []
-        try:
-            if way == 1 and draw.random() < 0.05:
-                alarm.set(draw.uniform(1e-5, 0.05))
-            for batch in iterator:
-                got.append(batch)  # at once: no signal raises between the two
-                break
-            else:
-                is_over = True
-            alarm.unset()
-        except Interrupted:
-            if not got:
-                continue  # the next call returns the batch
+        if way == 1 and signals.draw.random() < INTERRUPTED_SHARE:
+            signals.call(kind, take)  # if it gets no batch, the next call gets it
+        else:
+            take()
         for batch in got:
             check(batch, seen)
+        got.clear()
     return len(seen), np.concatenate(seen)
 
 
@@ -196,8 +172,8 @@ def measured() -> tuple[int, int, int]:
     counts = []
     for _ in range(20):  # threads take a moment to stop
         time.sleep(0.05)
-        n_threads = sum(1 for _ in Path("/proc/self/task").iterdir())
-        counts.append((open_files(), n_threads))
+        files, n_threads = left_open()
+        counts.append((files.total(), n_threads))
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -206,18 +182,9 @@ def measured() -> tuple[int, int, int]:
     return (1024 * int(line.split()[1]), *min(counts))
 
 
-def open_files() -> int:
-    """Return the open descriptors without connections, which the stores keep for later."""
-    n_files = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # that of the listing
-            n_files += not descriptor.readlink().name.startswith("socket:")
-    return n_files
-
-
 def soak(folder: Path, url: str, minutes: float, seed: int) -> dict[str, Untyped]:
     """Run, and return the figures; fail if memory, files or threads grew."""
-    draw, alarm = random.Random(seed), Alarm()
+    signals = Signals("single", seed)
     complete = np.setdiff1d(
         np.arange(N_RECORDS), np.arange(0, N_RECORDS, N_RECORDS // N_FILES)
     )
@@ -227,7 +194,7 @@ def soak(folder: Path, url: str, minutes: float, seed: int) -> dict[str, Untyped
     n_epochs = n_batches = n_rounds = 0
     for loaders in rounds(folder, url):
         for place, (kind, loader) in enumerate(loaders):
-            n, labels = read(loader, (place + n_rounds) % 3, draw, alarm)
+            n, labels = read(loader, (place + n_rounds) % 3, kind, signals)
             if len(labels) and kind != "mix":
                 assert np.array_equal(np.sort(labels), complete), kind
             n_batches += n
@@ -257,6 +224,7 @@ def soak(folder: Path, url: str, minutes: float, seed: int) -> dict[str, Untyped
         "runs": round((time.monotonic() - begin) / 60),
         "epochs": n_epochs,
         "batches": n_batches,
+        "signals": signals.n_raised,
         "percent_more_memory": round(growth, 2),
     }
 

@@ -198,10 +198,10 @@ ArrowStreamError stream_error(const py::error_already_set& error) {
   return {errno_of(error), text.empty() ? name : name + ": " + text};
 }
 
-// Whether this is the main thread, which handles signals.
-bool is_main_thread() {
+// The identifier of the main thread, which handles signals.
+unsigned long main_thread() {
   const py::object main = py::module_::import("threading").attr("main_thread")();
-  return main.attr("ident").cast<unsigned long>() == PyThread_get_thread_ident();
+  return main.attr("ident").cast<unsigned long>();
 }
 
 // Raises an exception in the main thread between two bytecodes.
@@ -236,8 +236,10 @@ class PythonBatches final : public ArrowBatches {
       ArrowStreamError stream_failure = stream_error(error);
       batches_.reset();
       // A stream cannot report KeyboardInterrupt or SystemExit. In other threads, those
-      // do not end the program anyway.
-      if (!error.matches(PyExc_Exception) && is_main_thread()) {
+      // do not end the program anyway. No Python code runs here: a second signal would
+      // replace the error.
+      if (!error.matches(PyExc_Exception) &&
+          PyThread_get_thread_ident() == main_thread_) {
         raise_in_main_thread(error);
       }
       throw stream_failure;
@@ -254,6 +256,7 @@ class PythonBatches final : public ArrowBatches {
   }
 
   const ArrowField field_;
+  const unsigned long main_thread_ = main_thread();
   std::shared_ptr<py::iterator> batches_;
 };
 

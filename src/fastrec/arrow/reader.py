@@ -62,10 +62,12 @@ class RecordBatchReader:
     TypeError, ValueError
         If an option is invalid.
 
-    Notes ----- Types are those of `RecordBatch`. A `fastrec.FixedLenSequence` without
-    ``length=``, whose width varies between batches, becomes large_list: with padding if
-    `source` is a loader or has transforms, otherwise without. Transforms must return
-    the same columns for all batches.
+    Notes
+    -----
+    Types are those of `RecordBatch`. A `fastrec.FixedLenSequence` without ``length=``,
+    whose width varies between batches, becomes large_list: with padding if `source` is
+    a loader or has transforms, otherwise without. Transforms must return the same
+    columns for all batches.
 
     Arrow consumers convert an error of the stream to their own exception with the same
     text, such as pyarrow's ArrowInvalid or OSError. In the main thread,

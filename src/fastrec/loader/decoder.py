@@ -212,7 +212,7 @@ class BatchDecoder:
                 self._policy,
             )
             elapsed = clock() - begin
-            with self._times_lock:
+            with _core.HeldLock(self._times_lock):
                 self._times.transform_ns += elapsed
             skipped += raised
         return Delivered(batch, step, n_records, n_bytes, skipped, places)

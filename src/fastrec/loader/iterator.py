@@ -83,7 +83,7 @@ class BatchIterator(Iterator[Any]):
         before: Cursor | None = None
         after: Cursor | None = None
         try:
-            with self._lock:
+            with _core.HeldLock(self._lock):
                 while True:
                     before = progress.cursor
                     delivered = self._advance(before)

@@ -10,6 +10,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from fastrec import _core
 from fastrec.lifecycle import close_at_exit
 from fastrec.loader.decoder import BatchDecoder, DecodedBatch
 from fastrec.loader.prefetch import Delivered
@@ -105,7 +106,7 @@ class TransformPool:
 
     def _run_next(self) -> bool:
         """Run the tasks of the next batch; return False to stop the thread."""
-        with self._take_lock:
+        with _core.HeldLock(self._take_lock):
             tasks = self._queue.get()
             if self._is_closed or self._owner() is None or not isinstance(tasks, tuple):
                 self._queue.put(None)  # stops the other threads

@@ -216,7 +216,7 @@ class FileSet:
     @property
     def table(self) -> _core.FileTable:
         """The core's table of open files. A forked child creates a new one."""
-        with self._lock:
+        with _core.HeldLock(self._lock):
             if self._table is None:
                 paths = self.paths
                 ios = [group.options.io for group in self._groups]
@@ -247,16 +247,11 @@ class FileSet:
                 self.readers, self._table = readers, table
             return self._table
 
-    def _expect(self) -> None:
-        """Pass the indexes to the core, which raises if a file has changed."""
-        if self._table is not None and self._indexes is not None:
-            self._table.expect(self._indexes)
-
     # Records.
 
     def indexes(self) -> _core.Indexes:
         """Return the index of each file, building those that are missing."""
-        with self._lock:
+        with _core.HeldLock(self._lock):
             if self._indexes is None:
                 self.check_random_access("this operation")
                 for group in self._groups:
@@ -284,7 +279,8 @@ class FileSet:
         """Join the indexes of all groups, which are known."""
         parts = [g.indexes for g in self._groups if g.indexes is not None]
         self._indexes = parts[0] if len(parts) == 1 else _core.Indexes.joined(parts)
-        self._expect()
+        if self._table is not None:
+            self._table.expect(self._indexes)
 
     def is_indexed(self) -> bool:
         """Whether all indexes exist in memory, or in the cache if files are few.
@@ -293,7 +289,7 @@ class FileSet:
         """
         if self.is_streamed:
             return False
-        with self._lock:
+        with _core.HeldLock(self._lock):
             if self._indexes is not None:
                 return True
             for group in self._groups:
@@ -307,7 +303,7 @@ class FileSet:
 
     def counts(self) -> _core.Indexes:
         """Return the index of each file's content, scanning files that have none."""
-        with self._lock:
+        with _core.HeldLock(self._lock):
             if self._counts is None:
                 for group in self._groups:
                     self._count(group)

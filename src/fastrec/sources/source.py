@@ -152,7 +152,7 @@ class Source:
 
     def _known(self) -> list[Reading]:
         """Return the readings with inferred features."""
-        with self._lock:
+        with _core.HeldLock(self._lock):
             if self._inferred is None:
                 readings = list(self._given)
                 while any(reading.features is None for reading in readings):
@@ -162,7 +162,7 @@ class Source:
 
     def readings(self) -> tuple[list[Reading], list[int]]:
         """Return the distinct readings, and the index of the reading of each file."""
-        with self._lock:
+        with _core.HeldLock(self._lock):
             if self._distinct is None:
                 distinct: list[Reading] = []
                 of_files: list[int] = []
@@ -216,7 +216,7 @@ class Source:
 
     def to_core(self) -> _core.Sources:
         """Return the files and their schemas in the form that the core accepts."""
-        with self._lock:
+        with _core.HeldLock(self._lock):
             if self._bound is None:
                 readings, of_files = self.readings()
                 self._bound = _core.Sources(

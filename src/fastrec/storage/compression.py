@@ -63,6 +63,9 @@ CODES: dict[Content, int] = {"plain": 0, "gzip": 1, "zlib": 2, "auto": 255}
 COMPRESSIONS = ("GZIP", "ZLIB")
 COMPRESSED_SUFFIXES = frozenset({".gz", ".gzip", ".zlib", ".zz", ".z"})
 GZIP_MAGIC = b"\x1f\x8b"
+# The flags of a GZIP header, its fourth byte, are at most these.
+_FLAGS_END = 4
+_MAX_FLAGS = b"\x1f"
 
 CONTENTS: dict[object, Content] = {None: "plain", "GZIP": "gzip", "ZLIB": "zlib"}
 _WBITS = {"gzip": 31, "zlib": 15}
@@ -238,10 +241,13 @@ def _inflated_members(
     data = read()
     while data:  # an empty file is valid
         if n_read > len(data):  # `data` follows a complete stream
-            data += read() if len(data) == 1 else b""
+            data += read() if len(data) < _FLAGS_END else b""
             if content != "gzip" or not data.startswith(GZIP_MAGIC[: len(data)]):
                 fail("is followed by other bytes", n_read - len(data))
         begin, n_before = n_read - len(data), n_inflated
+        # isal would accept flags that do not exist yet; zlib does not.
+        if content == "gzip" and data[_FLAGS_END - 1 : _FLAGS_END] > _MAX_FLAGS:
+            fail("is damaged (unknown header flags set)", begin)
         member = backend.decompressobj(wbits=_WBITS[content])
         while not member.eof:
             data = data or read()

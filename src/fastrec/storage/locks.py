@@ -41,6 +41,10 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
 # A forked child closes these files, because open files stay locked.
 _files: weakref.WeakSet[io.FileIO] = weakref.WeakSet()
 
+# The lock file that `held_lock` opened last, by thread and path. After a signal, a
+# traceback may keep it open.
+_held: dict[tuple[int, Path], weakref.ref[io.FileIO]] = {}
+
 
 def open_lock_file(path: str | os.PathLike[str]) -> io.FileIO:
     """Open or create a regular file for `try_lock`."""
@@ -92,6 +96,11 @@ def held_lock(path: Path, is_cancelled: threading.Event) -> Iterator[None]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(open_lock_file(path))
+            owner = (threading.get_ident(), path)
+            left = _held[owner]() if owner in _held else None
+            if left is not None:  # or this thread would wait for itself
+                left.close()
+            _held[owner] = weakref.ref(lock)
             log_at = time.monotonic() + _LOG_AFTER_SECONDS
             while not try_lock(lock) and not is_cancelled.wait(_POLL_SECONDS):
                 if time.monotonic() > log_at:
@@ -123,17 +132,9 @@ class FileLock:
         """
         renew_after_fork(self)
         while True:
-            try:
-                self._file = io.FileIO(self._path, "xb")
-            except FileExistsError:
-                # Another user may have created it: as a link, it could name any file.
-                if os.path.islink(self._path):  # noqa: PTH114
-                    code = errno.ELOOP
-                    raise OSError(code, os.strerror(code), self._path) from None
-                try:
-                    self._file = io.FileIO(self._path, "r+b")
-                except FileNotFoundError:  # the previous owner removed it
-                    continue
+            # Another user may have created it: as a link, it could name any file.
+            flags = os.O_RDWR | os.O_CREAT | _SAFE_FLAGS
+            self._file = open_file(self._path, flags, "r+b")
             try:
                 if not try_lock(self._file):
                     raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", self._path)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from fastrec import _core
 from fastrec.errors import CorruptionError
 from fastrec.storage.obstore_store import make_store
 from fastrec.storage.stores import (
@@ -108,7 +109,7 @@ class Faults:
 
     def add(self, *, requests: int = 0, n_bytes: int = 0, retries: int = 0) -> None:
         """Add to the counters."""
-        with self._lock:
+        with _core.HeldLock(self._lock):
             self.n_requests += requests
             self.n_bytes += n_bytes
             self.n_retries += retries

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.dataset.adapted import LoaderKeywords
 from fastrec.dataset.dataset import Dataset
@@ -258,7 +259,7 @@ class CopiesAhead:
     def begin(self, batch: Batch) -> _Arriving:
         """Begin to copy a batch."""
         # The inference mode may be that of the batch before.
-        with self._lock, torch.inference_mode(False):
+        with _core.HeldLock(self._lock), torch.inference_mode(False):
             if self._side is None:
                 side = self._make_side()
                 weakref.finalize(self, _wait, side, self._under_way, os.getpid())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from fastrec.tasks import Task, TaskPool
+from fastrec.tasks import Task, TaskPool, run_registered
 
 __all__ = ["WriteQueue"]
 
@@ -24,7 +24,7 @@ class WriteQueue:
     def __init__(self, n_threads: int, *, at_end: Callable[[], object]) -> None:
         self._n_threads = n_threads
         self.pool = TaskPool(n_threads, at_end=at_end)
-        self.removal = self.pool.ending.run
+        self.removal = partial(run_registered, self.pool.ending)
         self.failures: list[BaseException] = []
         self._in_flight: deque[tuple[Task[None], int]] = deque()
 

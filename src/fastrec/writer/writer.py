@@ -233,7 +233,7 @@ class Writer:
             sorted_columns = ordered(checked, self._order)
             encoder = _core.BatchEncoder(sorted_columns, n_rows, columns)
             self._layout = encoder.layout
-        with self._lock:
+        with _core.HeldLock(self._lock):
             # An interrupt here fails the writer, so files never have part of a batch.
             self._shards.attempt(self._write_rows, encoder)
 
@@ -292,7 +292,7 @@ class Writer:
             If writing fails, or has failed in an earlier call, or if another process has
             created a file that must not be replaced. Unpublished files are lost.
         """
-        with self._lock:
+        with _core.HeldLock(self._lock):
             if not self.closed:
                 for lane in range(len(self._buffers.by_lane)):
                     self._flush(lane)
@@ -300,7 +300,7 @@ class Writer:
 
     def discard(self) -> None:
         """Remove unpublished files; do nothing if the writer is closed."""
-        with self._lock:
+        with _core.HeldLock(self._lock):
             self._shards.discard()
 
     @property
@@ -358,10 +358,10 @@ class Writer:
         self._check()
         if self._n_lanes is None:
             if add(self._buffers.by_lane[0]) >= self._chunk_bytes:
-                with self._lock:
+                with _core.HeldLock(self._lock):
                     self._flush(0)
             return
-        with self._lock:
+        with _core.HeldLock(self._lock):
             n_assigned = self._take_n_assigned()
             lane = n_assigned % self._n_lanes
             n_bytes = add(self._buffers.by_lane[lane])
