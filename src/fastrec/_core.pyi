@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, final, type_check_only
+from typing import Any, Generic, TypeVar, final, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ from fastrec.example.columns import ColumnValues
 from fastrec.features.base import Column, RowRule
 from fastrec.loader.collate import Parts
 from fastrec.on_error import SkippedSpan
+
+_T = TypeVar("_T")
 
 __version__: str
 
@@ -331,6 +333,12 @@ class Block(metaclass=_Pybind11Type):
     def size(self) -> int: ...
     @property
     def memory(self) -> NDArray[np.uint8] | None: ...
+
+@final
+class AtomicReference(Generic[_T], metaclass=_Pybind11Type):
+    def __init__(self, value: _T) -> None: ...
+    def load(self) -> _T: ...
+    def compare_exchange(self, expected: object, desired: _T) -> bool: ...
 
 @final
 class HeldLock(metaclass=_Pybind11Type):

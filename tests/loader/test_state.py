@@ -204,6 +204,26 @@ def test_a_state_is_of_one_moment_while_another_thread_takes(
     assert loader.state_dict() == (after if n_reads == 0 else before)
 
 
+def test_an_interrupted_load_changes_nothing(
+    ds: Untyped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader, other = ds.loader(5, shuffle=True), ds.loader(5, shuffle=True, seed=9)
+    take(iter(other), 2)
+    take(iter(loader), 1)
+    before = loader.state_dict()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "move", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loader.load_state_dict(other.state_dict())
+    assert loader.state_dict() == before
+    loader.load_state_dict(other.state_dict())
+    assert loader.state_dict() == other.state_dict()
+
+
 def test_the_state_of_another_order_is_refused(ds: Untyped) -> None:
     loaders = {order: loader_of(ds, order) for order in ORDERS}
     data = {**loaders, "lanes": ds.loader(5, shuffle=fr.Blocks(300, lanes=4))}

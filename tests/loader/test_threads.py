@@ -10,6 +10,7 @@ Method
 
 from __future__ import annotations
 
+import itertools
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ import pytest
 import fastrec as fr
 from children import n_runs, run_program
 from columns import Untyped, open_dataset
+from fastrec.loader.iterator import BatchIterator
+from fastrec.loader.progress import Cursor
 from numbered import DataSets, N, labels
 from oracle import example, tfrecord_file
 
@@ -113,6 +116,55 @@ def test_a_loader_dropped_by_another_thread_affects_no_other(ds: Untyped) -> Non
             dropped = pool.submit(doomed.clear)
             assert labels(kept) == list(range(N))
             dropped.result(timeout=60)
+
+
+@pytest.mark.parametrize("n_before", [0, 1, N])
+def test_iterators_that_begin_at_once_share_no_batch(
+    ds: Untyped, n_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one begins, and takes batches, while the first one is being created."""
+    loader = ds.loader(1)
+    second: list[Iterator[Untyped]] = []
+    got: list[Untyped] = []
+
+    def create_after_another(*args: Untyped) -> BatchIterator:
+        if not second:
+            second.append(iter([]))
+            second[0] = iter(loader)
+            got.extend(itertools.islice(second[0], n_before))
+        return BatchIterator(*args)
+
+    monkeypatch.setattr("fastrec.loader.loader.BatchIterator", create_after_another)
+    first = iter(loader)
+    with pytest.raises(RuntimeError, match="was closed"):
+        next(second[0])
+    assert labels(got) == list(range(n_before))
+    assert labels(first) == list(range(N))
+    assert loader.epoch == 1 + (n_before > 0)
+
+
+def test_an_iterator_that_ends_moves_no_later_one(
+    ds: Untyped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread begins the next epoch between the last batch and the end of the first."""
+    loader = ds.loader(20)
+    first = iter(loader)
+    got = [next(first) for _ in range(len(loader))]
+    later: list[Untyped] = []
+    moved = Cursor.moved
+
+    def moved_after_another(self: Cursor, *place: int) -> Cursor:
+        if not later:
+            later.append(iter(loader))
+            later.append(next(later[0]))
+        return moved(self, *place)
+
+    monkeypatch.setattr(Cursor, "moved", moved_after_another)
+    with pytest.raises(RuntimeError, match="was closed"):
+        next(first)
+    assert labels(got) == list(range(N))
+    assert labels([later[1], *later[0]]) == list(range(N))
+    assert loader.epoch == 2
 
 
 def test_threads_share_objects_of_every_kind() -> None:

@@ -79,6 +79,7 @@ struct type_caster<fastrec::Section> : fastrec::NameCaster<fastrec::Section> {};
 namespace fastrec {
 
 void register_arrow(py::module_& m);
+void register_atomic_reference(py::module_& m);
 void register_slab(py::module_& m);
 void register_indexes(py::module_& m);
 void register_records(py::module_& m);

@@ -142,6 +142,7 @@ PYBIND11_MODULE_EXEC(_core_of_main, m) {
     return names;
   });
 
+  register_atomic_reference(m);
   register_held_lock(m);
   register_slab(m);
   register_arrow(m);

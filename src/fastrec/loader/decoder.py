@@ -15,9 +15,9 @@ from fastrec.loader.epoch_plan import EpochPlan, padded
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Window
 from fastrec.loader.prefetch import Delivered
-from fastrec.loader.progress import Progress
+from fastrec.loader.progress import Cursor
 from fastrec.loader.skipped_rows import unreadable_rows, without_rows
-from fastrec.loader.stats import clock
+from fastrec.loader.stats import Times, clock
 from fastrec.on_error import SkippedSpan, log_gaps, recovery_of
 from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
@@ -39,12 +39,12 @@ class DecodedBatch(NamedTuple):
     unreadable: Sequence[SkippedSpan]
 
 
-def plan_epoch(options: LoaderOptions, progress: Progress) -> EpochPlan | None:
+def plan_epoch(options: LoaderOptions, at: Cursor) -> EpochPlan | None:
     """Return the plan of the epoch, or None to read the files in order without an index.
 
     Without an index, the first batch is ready at once.
     """
-    view, planner, at = options.view, options.planner, progress.cursor
+    view, planner = options.view, options.planner
     if view.files.is_streamed:
         if not view.is_walkable:
             view.files.check_random_access("a mix or a choice of records")
@@ -54,18 +54,19 @@ def plan_epoch(options: LoaderOptions, progress: Progress) -> EpochPlan | None:
     else:
         can_walk = planner.is_file_order and view.is_walkable and not at.step
         can_walk = can_walk and not view.is_indexed()
-    return None if can_walk else planner.plan(progress.seed, at.epoch, at.phase)
+    return None if can_walk else planner.plan(at.seed, at.epoch, at.phase)
 
 
 class BatchDecoder:
-    """Delivers the batches of an epoch, starting at the step of `progress`."""
+    """Delivers the batches of an epoch, starting at the step `at`."""
 
     def __init__(
         self,
         options: LoaderOptions,
-        progress: Progress,
         pool: _core.BlockPool,
         plan: EpochPlan | None,
+        at: Cursor,
+        times: Times,
     ) -> None:
         view, planner = options.view, options.planner
         files = view.files
@@ -76,8 +77,8 @@ class BatchDecoder:
         self._is_identity = collator.is_identity and not self._needs_places
         self._policy = options.row_policy
         self._files = files.files if self._needs_places else []
-        self._seed, self._epoch = progress.seed, progress.cursor.epoch
-        self._times = progress.times
+        self._seed, self._epoch = at.seed, at.epoch
+        self._times = times
         self._times_lock = threading.Lock()
         self._plan = plan
         self.last_bytes = 0  # the size of the last batch
@@ -90,9 +91,9 @@ class BatchDecoder:
 
             self.pipeline = streaming_pipeline(
                 options,
-                progress,
                 pool,
                 plan,
+                at,
                 n_ahead=n_ahead,
                 memory_limit=memory_limit,
             )
@@ -108,7 +109,7 @@ class BatchDecoder:
                 None if plan is None else view.catalog(),
                 None if plan is None else plan.order,
                 planner.walk_grid() if plan is None else plan.grid,
-                progress.cursor.step,
+                at.step,
                 pool,
                 n_threads=n_threads,
                 n_cpus=default_num_threads(),
@@ -118,14 +119,14 @@ class BatchDecoder:
                 recovery=recovery_of(files.on_error),
                 is_helping=readers is None,
             )
-        self._progress = progress
+        self._iteration = at.iteration
         # While it walks files, the pipeline finds gaps, and indexes of remote files.
         self._finds_indexes = plan is None and files.readers is not None
         self._may_have_found = plan is None and (
             files.on_error != "raise" or self._finds_indexes
         )
         if plan is not None and files.on_error != "raise":
-            progress.add_gaps(files.report())
+            at.iteration.add_gaps(files.report())
 
     @property
     def transform_pool_bytes(self) -> int:
@@ -173,7 +174,7 @@ class BatchDecoder:
             self._options.view.files.keep_walked(self.pipeline)
         if gaps := self.pipeline.take_gaps():
             log_gaps(gaps)
-            self._progress.add_gaps(gap.region for gap in gaps)
+            self._iteration.add_gaps(gap.region for gap in gaps)
 
     def take(self) -> DecodedBatch | None:
         """Return the next decoded batch, to pass to `collate`; None at the end."""

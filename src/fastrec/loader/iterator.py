@@ -42,14 +42,14 @@ class BatchIterator(Iterator[Any]):
         options: LoaderOptions,
         progress: Progress,
         pool: _core.BlockPool,
+        begin: Cursor,
         names: tuple[str | bytes, ...] | None = None,
     ) -> None:
         self._options = options
         self._progress = progress
         self._pool = pool
         self._names = names
-        self._epoch = progress.cursor.epoch
-        self._records_before = progress.cursor.n_records
+        self._begin = begin
         self._lock = threading.RLock()  # held by the thread that takes a batch
         self._is_closed = False
         self._is_finished = False
@@ -87,42 +87,46 @@ class BatchIterator(Iterator[Any]):
                 while True:
                     before = progress.cursor
                     delivered = self._advance(before)
+                    is_end = delivered is None and self._finish(before)
                     while self._warnings:
                         warn_caller(self._warnings.pop(0))
-                    if delivered is None:
+                    if is_end:
                         raise StopIteration
-                    after = progress.cursor_after(*delivered[1:5])
-                    # Another thread may have closed the iterator, or an interrupt may
-                    # have restored the cursor before its batch.
-                    if progress.cursor is before and not self._is_closed:
-                        progress.cursor = self._cursor = after
+                    if delivered is None or self._is_closed:
+                        continue
+                    after = before.after(*delivered[1:5])
+                    # Another thread may have begun a `for`, or an interrupt may have
+                    # restored the cursor before its batch.
+                    if progress.replace(before, after):
+                        self._cursor = after
                         return delivered.batch
         except Exception:
             raise
         except BaseException:
             # The batch did not reach the consumer. The next call finds that the cursor is
-            # not that of the source, and reopens the epoch. These lines make no call, so
-            # a second interrupt cannot come in between.
-            if before is not None and progress.cursor is after:
-                progress.cursor = before
+            # not that of the source, and reopens the epoch. A second interrupt comes
+            # after this call.
+            if before is not None:
+                progress.replace(after, before)
             raise
 
     def _advance(self, at: Cursor) -> Delivered | None:
         """Return the next batch; None when the epoch ends."""
-        if self._is_closed or self._is_finished or at.epoch != self._epoch:
+        begin = self._begin
+        is_of_this_epoch = at.iteration is begin.iteration and at.epoch == begin.epoch
+        if self._is_closed or self._is_finished or not is_of_this_epoch:
             self._raise_closed(at)
         entered_ns = clock()
         try:
-            source = self._source if at is self._cursor else self._open()
+            source = self._source if at is self._cursor else self._open(at)
             self._cursor = None
             assert source is not None
             delivered = source()
             if self._is_closed:
                 self._raise_closed(at)
             if self._is_watching:
-                self._watch(delivered)
+                self._watch(at, delivered)
             if delivered is None:
-                self._finish(at)
                 return None
             if delivered.n_bytes > self._warned_bytes:
                 self._warn_of_size(delivered.n_bytes)
@@ -165,15 +169,15 @@ class BatchIterator(Iterator[Any]):
                 times.starving_ns += starving_ns - self._starving_ns
                 self._starving_ns = starving_ns
 
-    def _open(self) -> Source:
-        """Start to read at the current step, and return the source of batches."""
+    def _open(self, at: Cursor) -> Source:
+        """Start to read at a step, and return the source of batches."""
         self._stop()
         if self._threads is not None:
             self._threads.wait()  # to never exceed transform_threads
         options, progress = self._options, self._progress
         if not self._plans:
-            self._plans.append(plan_epoch(options, progress))
-        decoder = BatchDecoder(options, progress, self._pool, self._plans[0])
+            self._plans.append(plan_epoch(options, at))
+        decoder = BatchDecoder(options, self._pool, self._plans[0], at, progress.times)
         self._decoder, self._helping_ns, self._starving_ns = decoder, 0, 0
         if (readers := options.view.files.readers) is not None:
             self._fetched = readers.fetched()
@@ -202,8 +206,11 @@ class BatchIterator(Iterator[Any]):
         self._source = source
         return source
 
-    def _finish(self, at: Cursor) -> None:
-        """Move to the next epoch; an interrupt comes either before or after the move."""
+    def _finish(self, at: Cursor) -> bool:
+        """Move to the next epoch, unless the cursor has moved.
+
+        An interrupt comes either before or after the move.
+        """
         options, progress = self._options, self._progress
         is_empty = options.planner.drop_last and not at.step
         if is_empty and not progress.is_warned_of_drop and (n := len(options.view)):
@@ -212,17 +219,19 @@ class BatchIterator(Iterator[Any]):
                 f"drop_last=True drops all records: the dataset has {n:,}, and a full batch "
                 f"{options.planner.global_batch_size:,}"
             )
-        self._progress.skipped.log(at.n_skipped, at.epoch)
-        self._progress.move(at.epoch + 1)
+        if not progress.replace(at, at.moved(at.seed, at.epoch + 1)):
+            return False
         self._is_finished = True
         self.close()
+        at.iteration.skipped.log(at.n_skipped, at.epoch)
+        return True
 
-    def _watch(self, delivered: Delivered | None) -> None:
+    def _watch(self, at: Cursor, delivered: Delivered | None) -> None:
         """Queue a warning about columns that no record has."""
         source = self._options.view.source
         core = source.to_core()
         self._is_watching = core.is_watching
-        n_delivered = self._progress.cursor.n_records - self._records_before
+        n_delivered = at.n_records - self._begin.n_records
         if delivered is not None:
             n_delivered += delivered.n_records
         schemas = [reading.schema for reading in source.readings()[0]]
@@ -240,8 +249,8 @@ class BatchIterator(Iterator[Any]):
 
     def _raise_closed(self, at: Cursor) -> NoReturn:
         """Raise the error that ended this iterator, or StopIteration."""
-        is_closed = self._is_closed
-        if self._is_finished or (not is_closed and at.epoch != self._epoch):
+        is_running = not self._is_closed and at.iteration is self._begin.iteration
+        if self._is_finished or (is_running and at.epoch != self._begin.epoch):
             raise StopIteration
         if self._error is not None:
             raise self._error

@@ -166,11 +166,15 @@ class Loader(TrainingRun, Generic[B]):
         return self._iterate()
 
     def _iterate(self, names: tuple[str | bytes, ...] | None = None) -> BatchIterator:
-        self.close()
-        self._progress.begin()
-        iterator = BatchIterator(self._options, self._progress, self._pool, names)
-        self._iterator = weakref.ref(iterator)
-        return iterator
+        progress = self._progress
+        while True:
+            at = progress.cursor
+            self.close()
+            begin = at.begun()
+            iterator = BatchIterator(self._options, progress, self._pool, begin, names)
+            begin.iteration.iterator = weakref.ref(iterator)
+            if progress.replace(at, begin):
+                return iterator
 
     def tuples(self, *names: str | bytes) -> TupleBatches:
         """Return an iterable whose batches are tuples of some columns.
@@ -362,22 +366,18 @@ class Loader(TrainingRun, Generic[B]):
         return RecordBatchReader(self).__arrow_c_stream__(requested_schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        at = self._progress.copy()
-        epoch, step, phase, *_ = at.cursor
-        if step and step == self._planner.plan(at.seed, epoch, phase).n_steps:
-            at.move(epoch + 1)
-        place = at.seed, *at.cursor[:3]
+        _, seed, epoch, step, phase, *_ = self._progress.cursor
+        if step and step == self._planner.plan(seed, epoch, phase).n_steps:
+            epoch, step, phase = epoch + 1, 0, 0
         return {
             "_dataset": self._dataset,
             "_options": self._options,
-            "_place": place,
+            "_place": (seed, epoch, step, phase),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._dataset = state["_dataset"]
-        seed, *place = state["_place"]
-        super().__init__(state["_options"], Progress(seed))
-        self._progress.move(*place)
+        super().__init__(state["_options"], Progress(*state["_place"]))
         self._create_pool()
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ from fastrec.loader.epoch_plan import EpochPlan
 from fastrec.loader.file_sharding import own_files
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Window
-from fastrec.loader.progress import Progress
+from fastrec.loader.progress import Cursor
 from fastrec.on_error import recovery_of
 from fastrec.storage.stream_readers import byte_streams
 
@@ -26,14 +26,14 @@ _READ_AHEAD_SHARE = 4
 
 def streaming_pipeline(
     options: LoaderOptions,
-    progress: Progress,
     pool: _core.BlockPool,
     plan: EpochPlan | None,
+    at: Cursor,
     *,
     n_ahead: int,
     memory_limit: int,
 ) -> _core.Pipeline:
-    """Return a pipeline over the streams of a view, starting at the current step.
+    """Return a pipeline over the streams of a view, starting at a step.
 
     Bytes before that step are decompressed again, except for files that end before it if
     there is no window. It uses one more thread than `num_threads`, because the consumer
@@ -42,18 +42,17 @@ def streaming_pipeline(
     sources, planner = options.view.files, options.planner
     shuffle, sharding = planner.shuffle, planner.sharding
     files = sources.contents()
-    seed, at = progress.seed, progress.cursor
     first_position = 0
     window = None
     rank = 0 if sharding is None else planner.rank.rank
     if sharding is not None:
-        order = own_files(sharding, shuffle, seed=seed, epoch=at.epoch, rank=rank)
+        order = own_files(sharding, shuffle, seed=at.seed, epoch=at.epoch, rank=rank)
     elif isinstance(shuffle, Window):
-        order = shuffle.file_order(len(files), seed, at.epoch)
+        order = shuffle.file_order(len(files), at.seed, at.epoch)
     else:
         order = list(range(len(files)))
     if isinstance(shuffle, Window):
-        window = (shuffle.n, seed, at.epoch, rank)
+        window = (shuffle.n, at.seed, at.epoch, rank)
     elif plan is not None and at.step < plan.n_steps:
         n_records = sources.n_records_by_file()
         begins = [0, *itertools.accumulate(n_records[file] for file in order)]

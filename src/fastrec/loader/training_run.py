@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -33,7 +32,6 @@ class TrainingRun:
     def __init__(self, options: LoaderOptions, progress: Progress) -> None:
         self._options = options
         self._progress = progress
-        self._iterator: weakref.ref[BatchIterator] | None = None
 
     @property
     def batch_size(self) -> int | None:
@@ -53,7 +51,7 @@ class TrainingRun:
     @property
     def seed(self) -> int:
         """The seed of the order and of the transforms' random generators."""
-        return self._progress.seed
+        return self._progress.cursor.seed
 
     @property
     def rank(self) -> int:
@@ -93,8 +91,8 @@ class TrainingRun:
     def _plan(self, epoch: int | None = None) -> EpochPlan:
         at = self._progress.cursor
         if epoch is None or epoch == at.epoch:
-            return self._planner.plan(self.seed, at.epoch, at.phase)
-        return self._planner.plan(self.seed, epoch)
+            return self._planner.plan(at.seed, at.epoch, at.phase)
+        return self._planner.plan(at.seed, epoch)
 
     def seek(self, step: int) -> None:
         """Move to a step of the current epoch, with which the next ``for`` starts.
@@ -114,7 +112,8 @@ class TrainingRun:
             msg = f"step {step} is out of range: the epoch has {n_steps:,} steps"
             raise IndexError(msg)
         # The first step of a cut epoch may be too short for all ranks.
-        self._move(self.epoch, step, self._phase if step else 0)
+        at = self._progress.cursor
+        self._move(at.seed, at.epoch, step, at.phase if step else 0)
 
     def set_epoch(self, epoch: int) -> None:
         """Start `epoch` with the next ``for``.
@@ -125,13 +124,13 @@ class TrainingRun:
         """
         epoch = non_negative_int("epoch", epoch)
         if epoch != self.epoch or self._progress.cursor.is_begun:
-            self._move(epoch, 0, 0)
+            self._move(self.seed, epoch, 0, 0)
 
-    def _move(self, epoch: int, step: int, phase: int) -> None:
-        if step and step == self._planner.plan(self.seed, epoch, phase).n_steps:
+    def _move(self, seed: int, epoch: int, step: int, phase: int) -> None:
+        if step and step == self._planner.plan(seed, epoch, phase).n_steps:
             epoch, step, phase = epoch + 1, 0, 0
         self.close()
-        self._progress.move(epoch, step, phase)
+        self._progress.move(seed, epoch, step, phase)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last delivered batch.
@@ -142,13 +141,13 @@ class TrainingRun:
         one. Builds the index of the dataset if it has none.
         """
         at = self._progress.cursor  # read once: another thread may take a batch
-        plan = self._planner.plan(self.seed, at.epoch, at.phase)
+        plan = self._planner.plan(at.seed, at.epoch, at.phase)
         epoch, position = at.epoch, plan.begin_of(at.step)
         if at.step and at.step == plan.n_steps:
             epoch, position = epoch + 1, 0
         fingerprint = self._options.view.fingerprint()
         order = self._planner.state()
-        return State(fingerprint, order, self.seed, epoch, position).to_dict()
+        return State(fingerprint, order, at.seed, epoch, position).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Resume at a saved position, where the next ``for`` continues.
@@ -192,9 +191,7 @@ class TrainingRun:
                 "was saved"
             )
             raise ValueError(msg)
-        self.close()
-        self._progress.seed = loaded.seed
-        self._move(loaded.epoch, step, phase)
+        self._move(loaded.seed, loaded.epoch, step, phase)
 
     def records_at(self, step: int, epoch: int | None = None) -> list[RecordLocation]:
         """Return the records of this rank in a step.
@@ -238,7 +235,8 @@ class TrainingRun:
             iterator.close()
 
     def _running(self) -> BatchIterator | None:
-        return None if self._iterator is None else self._iterator()
+        ref = self._progress.cursor.iteration.iterator
+        return None if ref is None else ref()
 
     @property
     def _rank(self) -> Rank:

@@ -153,7 +153,7 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
         epoch = non_negative_int("epoch", epoch, EPOCH_MAX)
         self._check()
         if self._shared.set_epoch(epoch):
-            self._loader._move(epoch, 0, 0)
+            self._loader._move(self._loader.seed, epoch, 0, 0)
 
     def __iter__(self) -> Iterator[TensorBatch]:
         self._check()
@@ -263,4 +263,4 @@ def _place(loader: Loader, start: Start) -> None:
     if start.position or start.seed != loader.seed:
         loader.load_state_dict({**loader.state_dict(), **start._asdict()})
     else:
-        loader._move(start.epoch, 0, 0)  # which needs no index
+        loader._move(start.seed, start.epoch, 0, 0)  # which needs no index
