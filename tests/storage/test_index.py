@@ -22,6 +22,7 @@ import crc32c as fast_crc32c
 import pytest
 
 import fastrec as fr
+from children import SECONDS_TO_HANG
 from columns import open_dataset
 from oracle import frame, frame_offsets, header, tfrecord_file
 
@@ -386,7 +387,7 @@ def test_ctrl_c_interrupts_the_wait_for_another_builder(
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=5)
+        _, err = process.communicate(timeout=SECONDS_TO_HANG)
         assert b"KeyboardInterrupt" in err
     finally:
         process.kill()

@@ -752,8 +752,8 @@ def test_ctrl_c_interrupts_within_200_ms(tmp_path: Path, use: str, stall: str) -
             out, _ = process.communicate(timeout=30)
         return float(out) - sent
 
-    # One of three: other processes may delay the machine.
-    assert any(seconds_to_stop() < 0.2 for _ in range(3))
+    # One of ten: other processes may delay the machine.
+    assert any(seconds_to_stop() < 0.2 for _ in range(10))
 
 
 # Counting in advance, and the demo.
