@@ -16,6 +16,7 @@ import gzip
 import logging
 import multiprocessing
 import pickle
+import random
 import signal
 import sys
 import traceback
@@ -265,7 +266,9 @@ def test_a_transient_fault_is_retried_and_counted(
     version = version_of(path)
     server.inject = random_faults(1, 1.0, (fault,), in_a_row=2)
     faults = Faults()
+    numbers_of_the_program = random.getstate()
     data = fetch(path, 100, 9000, version, faults=faults)
+    assert random.getstate() == numbers_of_the_program
     assert bytes(data) == server.objects["x"][100:9000]
     assert server.injected == {fault: 2}
     assert faults.n_retries == 2

@@ -233,7 +233,8 @@ def waited(
         if attempt < _MAX_RETRIES:
             faults.add(retries=1)
             delay = min(_FIRST_DELAY_SECONDS * 2**attempt, _MAX_DELAY_SECONDS)
-            faults.check(delay * random.uniform(0.5, 1))
+            # Not from the program's generator, whose numbers would depend on the network.
+            faults.check(delay * random.SystemRandom().uniform(0.5, 1))
     reason = f"{reason} ({_MAX_RETRIES + 1} attempts)"
     raise OSError(errno.EIO, reason, path)
 
