@@ -171,6 +171,22 @@ def test_a_lock_that_an_interrupt_leaves_is_replaced(tmp_path: Path) -> None:
     gc.collect()
 
 
+def test_a_descriptor_that_a_fork_copies_while_it_is_closed_keeps_no_lock(
+    tmp_path: Path,
+) -> None:
+    """`close` forgets the descriptor before the system closes it."""
+    path = tmp_path / "lock"
+    with held_lock(path, Impatient()):
+        links = [Path("/proc/self/fd", number) for number in descriptors()]
+        lock = next(it for it in links if it.is_symlink() and it.readlink() == path)
+        copy = os.dup(int(lock.name))
+    try:
+        with open_lock_file(path) as other:
+            assert try_lock(other)
+    finally:
+        os.close(copy)
+
+
 def test_a_pool_that_an_interrupt_drops_ends(threads_end: Callable[[], None]) -> None:
     def drop() -> None:
         pool = TaskPool(1)

@@ -71,6 +71,19 @@ def try_lock(file: io.FileIO) -> bool:
     return True
 
 
+def _unlock(file: io.FileIO) -> None:
+    """Unlock a file before it is closed.
+
+    A process that is forked while another thread closes a file gets a copy of its
+    descriptor that no object owns. The lock lives as long as any copy.
+    """
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        if not file.closed:  # by `held_lock` of the same thread
+            fcntl.flock(file.fileno(), fcntl.LOCK_UN)
+
+
 def builder_lock(
     target: Path, is_cancelled: threading.Event
 ) -> contextlib.AbstractContextManager[None]:
@@ -109,6 +122,7 @@ def held_lock(path: Path, is_cancelled: threading.Event) -> Iterator[None]:
                         "waiting for another process that holds the lock %s",
                         printable(path),
                     )
+            stack.callback(_unlock, lock)
         except (ImportError, OSError) as error:
             _log.debug("writing the cache without a lock: %s", error)
         yield
