@@ -28,12 +28,22 @@ def test_the_page_shows_the_recorded_results() -> None:
     assert campaigns.table(campaigns.read(campaigns.RESULTS)) in page
 
 
+def test_recorded_commits_can_be_checked_out() -> None:
+    if not (campaigns.ROOT / ".git").exists():
+        pytest.skip("this is not a checkout")
+    if campaigns.said("git", "rev-parse", "--is-shallow-repository") == "true":
+        pytest.skip("this checkout has no history")
+    history = campaigns.said("git", "log", "--format=%H").split()
+    for entry in campaigns.read(campaigns.RESULTS):
+        assert any(full.startswith(entry["commit"]) for full in history), entry
+
+
 def test_each_campaign_has_its_own_name_and_files_that_exist() -> None:
     names = [campaign.name for campaign in CAMPAIGNS]
     assert len(set(names)) == len(names)
     for campaign in CAMPAIGNS:
         files = re.findall(r"\S+/\S+\.py", campaign.command)
-        assert files, campaign
+        assert files or campaign.name == "suite", campaign
         for file in files:
             assert (campaigns.ROOT / file).is_file(), campaign
 
@@ -50,14 +60,22 @@ def test_each_fuzz_target_has_a_campaign_and_a_corpus() -> None:
 
 def test_a_campaign_gets_runs_and_seed_and_reports_figures() -> None:
     code = (
-        "import json, os, sys; runs, seed = map(int, sys.argv[1:]); "
-        'e = os.environ; assert e["FASTREC_TEST_RUNS"] == str(runs); '
-        'assert e["FASTREC_TEST_SEED"] == str(seed); '
+        "import json, sys; runs, seed = map(int, sys.argv[1:]); "
         'print("text"); print(json.dumps(dict(runs=2 * runs, bytes=seed)))'
     )
     campaign = Campaign("flips", "", f"{{python}} -c '{code}' {{runs}} {{seed}}", 1, "")
     done = campaigns.run(campaign, 21, 7)
     assert (done["runs"], done["seed"], done["bytes"]) == (42, 7, 7)
+
+
+def test_a_campaign_of_tests_sets_their_environment_and_counts_them() -> None:
+    campaign = campaigns.tests("flips", "", "-k nothing", 1, "")
+    variables = dict(re.findall(r"(FASTREC_TEST_\w+)=(\S+)", campaign.command))
+    assert variables == {"FASTREC_TEST_RUNS": "{runs}", "FASTREC_TEST_SEED": "{seed}"}
+    said = "..\\n12 passed, 3 skipped in 0.1s"
+    campaign = Campaign("flips", "", f"{{python}} -c 'print(\"{said}\")'", 1, "")
+    done = campaigns.run(campaign, 21, 7)
+    assert (done["runs"], done["tests"]) == (21, 12)
 
 
 def test_a_campaign_that_fails_is_not_recorded() -> None:
@@ -81,8 +99,9 @@ def test_a_result_replaces_that_of_the_same_runtime(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
-    assert "| 2,000 flips; 12,345 bytes read | 1 |" in text
-    assert "| 1,000 flips | 1 |" in text
+    assert f"| `flips` | {campaigns.named('flips').promise} | 2,000 flips; " in text
+    assert "; 12,345 bytes read | 1 |" in text
+    assert "\n|  |  | 1,000 flips | 1 |" in text  # of the same promise
 
 
 def test_slices_add_up_and_resume(

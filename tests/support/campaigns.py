@@ -6,9 +6,8 @@
 
 A campaign is a command that fails if its promise breaks. One that succeeds is recorded
 in docs/campaigns.json, and the table of docs/robustness.md is made from that file.
-Tests get the number of runs and the seed from FASTREC_TEST_RUNS and FASTREC_TEST_SEED.
-Other programs get them as arguments, and the last line that they print is a JSON object:
-``runs`` that were done, and further figures.
+The last line that a program prints is a JSON object: ``runs`` that were done, and
+further figures. Of the last line of pytest, the number of tests is recorded.
 """
 
 from __future__ import annotations
@@ -52,8 +51,9 @@ class Campaign:
 def tests(name: str, promise: str, selection: str, runs: int, unit: str) -> Campaign:
     """Return a campaign of tests that repeat themselves FASTREC_TEST_RUNS times."""
     command = (
-        "{python} -m pytest -q --timeout=0 -o faulthandler_timeout=0 "
-        f"-p no:cacheprovider --hypothesis-seed={{seed}} {selection}"
+        "env FASTREC_TEST_RUNS={runs} FASTREC_TEST_SEED={seed} {python} -m pytest -q "
+        "--timeout=0 -o faulthandler_timeout=0 -p no:cacheprovider "
+        f"--hypothesis-seed={{seed}} {selection}"
     )
     return Campaign(name, promise, command, runs, unit)
 
@@ -69,6 +69,13 @@ def fuzz(target: str, promise: str) -> Campaign:
 
 
 CAMPAIGNS = [
+    Campaign(
+        "suite",
+        "The tests pass, each once.",
+        "{python} -m pytest -q -n auto -p no:cacheprovider --hypothesis-seed={seed}",
+        1,
+        "run of all tests",
+    ),
     tests(
         "flips",
         'One flipped bit costs one record: with `on_error="resync"`, all others come '
@@ -260,16 +267,7 @@ def run(campaign: Campaign, runs: int, seed: int) -> dict[str, Any]:
     command = campaign.command.format(python=sys.executable, runs=runs, seed=seed)
     begin, at = time.monotonic(), commit()
     done = subprocess.run(
-        shlex.split(command),
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "FASTREC_TEST_RUNS": str(runs),
-            "FASTREC_TEST_SEED": str(seed),
-        },
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
+        shlex.split(command), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
     )
     seconds = time.monotonic() - begin
     if done.returncode != 0:
@@ -277,6 +275,8 @@ def run(campaign: Campaign, runs: int, seed: int) -> dict[str, Any]:
         sys.exit(f"{campaign.name} failed with status {done.returncode}: {command}")
     *_, last = done.stdout.splitlines() or [""]
     figures = json.loads(last) if last.startswith("{") else {"runs": runs}
+    if passed := re.search(r"(\d+) passed", last):
+        figures["tests"] = int(passed[1])
     # A campaign that resumed reports the seconds of all its runs.
     seconds = figures.pop("seconds", seconds)
     runs = figures.pop("runs")
@@ -360,10 +360,11 @@ def minor(runtime: str) -> str:
 def table(results: Iterable[dict[str, Any]]) -> str:
     """Return the Markdown table of the results, in the order of the campaigns."""
     lines = [
-        "| promise | tried | seed | when and on what | `run` |",
-        "|---|---|---|---|---|",
+        "| `run` | promise | tried | seed | when and on what | took |",
+        "|---|---|---|---|---|---|",
     ]
     described = result("", 0, 0, 0, "")
+    shown = ""
     for entry in sorted(results, key=key):
         campaign = named(entry["name"])
         figures = [
@@ -373,15 +374,22 @@ def table(results: Iterable[dict[str, Any]]) -> str:
         ]
         tried = "; ".join([f"{entry['runs']:,} {campaign.unit}", *figures])
         where = f"{entry['date']}, `{entry['commit']}`, {entry['runtime']}"
+        described_above = entry["name"] == shown
+        shown = entry["name"]
         cells = [
-            campaign.promise,
+            *(("", "") if described_above else (f"`{shown}`", campaign.promise)),
             tried,
             str(entry["seed"]),
             where,
-            f"`{campaign.name}`",
+            duration(entry["seconds"]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def duration(seconds: int) -> str:
+    """Return a duration for people."""
+    return f"{seconds} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def write_page(results: Path = RESULTS, page: Path = PAGE) -> None:
