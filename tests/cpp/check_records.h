@@ -31,7 +31,7 @@ class CheckRecords {
     if (records.empty()) return;
     switch (input[0] % 4) {
       case 0:
-        (void)columns_.check(records.back());
+        (void)columns_.check(records.back(), input[0] / 4 % 2 != 0);
         return;
       case 1: {
         Survey survey(100);

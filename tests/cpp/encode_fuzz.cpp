@@ -8,8 +8,8 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +34,11 @@ void append(const std::vector<T>& values, Content* content) {
   content->insert(content->end(), bytes, bytes + values.size() * sizeof(T));
 }
 
+void append_int(std::int64_t value, Content* content) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(&value);
+  content->insert(content->end(), bytes, bytes + sizeof value);
+}
+
 // The values of one feature or step.
 struct Values {
   std::vector<std::string> memory;
@@ -49,7 +54,9 @@ struct Values {
 Values values_of(FeatureKind kind, Choices* choices) {
   constexpr std::size_t kSizes[] = {0, 1, 1, 1, 2, 3, 9, 40};
   Values values;
-  for (std::size_t n = kSizes[choices->below(8)]; n > 0; --n) {
+  std::size_t n = kSizes[choices->below(8)];
+  if (kind == FeatureKind::kBytes) values.memory.reserve(n);
+  for (; n > 0; --n) {
     if (kind == FeatureKind::kBytes) {
       values.memory.push_back(choices->take(choices->below(256) / 2));
     } else if (kind == FeatureKind::kFloat) {
@@ -59,6 +66,7 @@ Values values_of(FeatureKind kind, Choices* choices) {
       values.ints.push_back(static_cast<std::int64_t>(choices->number()));
     }
   }
+  values.strings.reserve(values.memory.size());
   for (const std::string& string : values.memory) {
     values.strings.push_back(as_bytes(string));
   }
@@ -70,29 +78,31 @@ FeatureValues feature_of(const ColumnSpec& spec, const Values& values) {
 }
 
 // Adds the content (both_modes.h) of a ragged column of one row.
-void add_content(const ColumnSpec& spec, const std::vector<Values>& steps,
+void add_content(const ColumnSpec& spec, std::span<const Values> steps,
                  Content* content) {
-  std::vector<std::int64_t> row_splits = {0, 0}, ends = {0};
-  Content bytes;
+  std::int64_t n_values = 0, end = 0;
+  if (spec.kind == FeatureKind::kBytes) append_int(end, content);
   for (const Values& values : steps) {
-    row_splits[1] += values.size();
+    n_values += values.size();
     for (const Bytes string : values.strings) {
-      ends.push_back(ends.back() + static_cast<std::int64_t>(string.size()));
-      bytes.insert(bytes.end(), string.begin(), string.end());
+      append_int(end += static_cast<std::int64_t>(string.size()), content);
     }
-    append(values.floats, &bytes);
-    append(values.ints, &bytes);
   }
-  if (spec.kind == FeatureKind::kBytes) append(ends, content);
-  append(bytes, content);
-  append(row_splits, content);
+  for (const Values& values : steps) {
+    for (const Bytes string : values.strings) {
+      content->insert(content->end(), string.begin(), string.end());
+    }
+    append(values.floats, content);
+    append(values.ints, content);
+  }
+  append_int(0, content);
+  append_int(n_values, content);
 }
 
-void add_step_sizes(const std::vector<Values>& steps, Content* content) {
-  std::vector<std::int64_t> sizes;
-  for (const Values& values : steps) sizes.push_back(values.size());
-  append(sizes, content);
-  append<std::int64_t>({0, static_cast<std::int64_t>(steps.size())}, content);
+void add_step_sizes(std::span<const Values> steps, Content* content) {
+  for (const Values& values : steps) append_int(values.size(), content);
+  append_int(0, content);
+  append_int(static_cast<std::int64_t>(steps.size()), content);
 }
 
 ColumnSpec ragged(std::string key, FeatureKind kind) {
@@ -151,32 +161,34 @@ class Reader {
     std::copy(record.begin(), record.end(), copy.begin());
     builder_.begin(1);
     if (decoder->decode(BytesWithSlack(copy), 0, &builder_)) std::abort();
-    if (content_of(builder_.finish_row(), 1, *schema_) != expected) std::abort();
+    found_.clear();
+    append_content(builder_.finish_row(), 1, *schema_, &found_);
+    if (found_ != expected) std::abort();
   }
 
   std::shared_ptr<const Schema> schema_;
   ExampleDecoder reference_;
   BatchBuilder builder_;
   Buffer buffer_;
+  Content found_;
 };
 
 // The features of `columns` that a row has, in one of two orders.
 struct Row {
-  std::deque<Values> values;  // which the features view
+  std::vector<std::vector<Values>> values;  // which the features view
   std::vector<FeatureValues> context;
   std::vector<FeatureListValues> lists;
-  std::deque<std::vector<FeatureValues>> steps;
+  std::vector<std::vector<FeatureValues>> steps;
   Content content;
 };
 
 void add_list(const ColumnSpec& spec, std::size_t n_steps, Choices* choices, Row* row) {
-  std::vector<Values> steps;
+  std::vector<Values>& steps = row->values.emplace_back();
+  steps.reserve(n_steps);
   std::vector<FeatureValues>& features = row->steps.emplace_back();
-  for (; n_steps > 0; --n_steps) {
-    row->values.push_back(values_of(spec.kind, choices));
-    features.push_back(feature_of(spec, row->values.back()));
-    steps.push_back(row->values.back());
-  }
+  features.reserve(n_steps);
+  for (; n_steps > 0; --n_steps) steps.push_back(values_of(spec.kind, choices));
+  for (const Values& values : steps) features.push_back(feature_of(spec, values));
   if (!features.empty()) row->lists.push_back({as_bytes(spec.key), features});
   add_content(spec, steps, &row->content);
   add_step_sizes(steps, &row->content);
@@ -184,6 +196,9 @@ void add_list(const ColumnSpec& spec, std::size_t n_steps, Choices* choices, Row
 
 Row row_from(const std::vector<ColumnSpec>& columns, Choices* choices) {
   Row row;
+  row.values.reserve(columns.size());
+  row.context.reserve(columns.size());
+  row.content.reserve(512);
   const bool is_reversed = choices->yes();
   for (const ColumnSpec& spec : columns) {
     if (spec.section == Section::kStepSizes) continue;
@@ -193,9 +208,10 @@ Row row_from(const std::vector<ColumnSpec>& columns, Choices* choices) {
     } else if (n == 0) {
       add_content(spec, {}, &row.content);
     } else {
-      row.values.push_back(values_of(spec.kind, choices));
-      row.context.push_back(feature_of(spec, row.values.back()));
-      add_content(spec, {row.values.back()}, &row.content);
+      std::vector<Values>& values = row.values.emplace_back();
+      values.push_back(values_of(spec.kind, choices));
+      row.context.push_back(feature_of(spec, values.front()));
+      add_content(spec, values, &row.content);
     }
   }
   if (is_reversed) std::reverse(row.context.begin(), row.context.end());

@@ -39,7 +39,8 @@ class MemoryFile {
   const std::string& path() const noexcept { return path_; }
 
  private:
-  std::string path_ = "/dev/shm/fastrec-XXXXXX";
+  // Short enough for a std::string without an allocation: readers copy it often.
+  std::string path_ = "/dev/shm/XXXXXX";
   int descriptor_;
   off_t size_ = 0;
 };

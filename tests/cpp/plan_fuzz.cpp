@@ -59,12 +59,12 @@ std::string list_of(FeatureKind kind, std::size_t n, Choices* choices) {
   std::string values;
   for (; n > 0; --n) {
     if (kind == FeatureKind::kBytes) {
-      values +=
-          field_of(1, choices->take(choices->below(4) == 3 ? choices->below(256) : 4u));
+      append_field(&values, 1,
+                   choices->take(choices->below(4) == 3 ? choices->below(256) : 4u));
     } else if (kind == FeatureKind::kFloat) {
       append_le(&values, static_cast<std::uint32_t>(choices->number()));
     } else {
-      values += varint_of(choices->number());
+      append_varint(&values, choices->number());
     }
   }
   return kind == FeatureKind::kBytes ? values : field_of(1, values);
@@ -194,12 +194,13 @@ void check_kernels(const PlanKernel& kernel, const std::vector<std::string>& rec
   const std::vector<PlanEntry> plan = plan_of(as_bytes(records[0]));
   for (std::size_t i = records.size() > 1; i < records.size(); ++i) {
     const std::string& record = records[i];
-    std::vector<std::uint8_t> room(kSlackBytes, 0);
-    room.insert(room.end(), record.begin(), record.end());
-    for (std::size_t at = 0; at < kSlackBytes; ++at) {
-      room.push_back(record.empty() ? std::uint8_t{0} : room[kSlackBytes + at]);
+    std::vector<std::uint8_t> room(record.size() + 2 * kSlackBytes);
+    std::uint8_t* const begin = room.data() + kSlackBytes;
+    std::ranges::copy(record, begin);
+    for (std::size_t at = 0; !record.empty() && at < kSlackBytes; ++at) {
+      begin[record.size() + at] = begin[at];
     }
-    const Bytes features(room.data() + kSlackBytes, record.size());
+    const Bytes features(begin, record.size());
     const Outcome expected =
         kernels.run(plan_kernels().back(), plan, features, n_by_key_max);
     if (expected.end < 0 || expected.end > std::ssize(record)) std::abort();

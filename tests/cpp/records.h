@@ -78,12 +78,17 @@ inline std::string varint_of(std::uint64_t value) {
   return bytes;
 }
 
+inline void append_field(std::string* out, unsigned number, std::string_view content) {
+  append_varint(out, number << 3 | 2);
+  append_varint(out, content.size());
+  out->append(content);
+}
+
 inline std::string field_of(unsigned number, std::string_view content) {
   std::string field;
   field.reserve(content.size() + 8);
-  append_varint(&field, number << 3 | 2);
-  append_varint(&field, content.size());
-  return field.append(content);
+  append_field(&field, number, content);
+  return field;
 }
 
 inline std::string int64_feature(const std::vector<std::int64_t>& values) {
@@ -101,7 +106,11 @@ inline std::string bytes_feature(const std::vector<std::string>& values) {
 }
 
 inline std::string entry_of(std::string_view key, std::string_view feature) {
-  return field_of(1, field_of(1, key) + field_of(2, feature));
+  std::string entry;
+  entry.reserve(key.size() + feature.size() + 16);
+  append_field(&entry, 1, key);
+  append_field(&entry, 2, feature);
+  return field_of(1, entry);
 }
 
 inline std::string example_of(std::string_view entries) { return field_of(1, entries); }

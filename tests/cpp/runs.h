@@ -16,6 +16,7 @@ inline constexpr std::size_t kMaxPieces = 4;
 // Any bytes are a run: a size past the end means the rest of the input.
 inline std::vector<Bytes> pieces_of(Bytes run) {
   std::vector<Bytes> pieces;
+  pieces.reserve(kMaxPieces);
   while (run.size() >= 2 && pieces.size() < kMaxPieces) {
     const std::size_t claimed = load_le<std::uint16_t>(run.data());
     const std::size_t size = std::min(claimed, run.size() - 2);

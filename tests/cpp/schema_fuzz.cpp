@@ -3,13 +3,16 @@
 //
 // Goal: no schema that Python may build, and no record, breaks the decoder; both modes
 // give the same, consistent columns. Method: the first byte selects the check: whether
-// the modes agree, or whether the columns are consistent. A byte of the first piece
-// makes each choice about the schema, so that any bytes are a valid schema. If the first
-// byte of another piece is 0, the rest is a record, mutated as a message (mutate.h);
-// otherwise the piece provides the values of a record that matches the schema.
+// the modes agree, or whether the columns of one row or of two are consistent. A byte of
+// the first piece makes each choice about the schema, so that any bytes are a valid
+// schema. If the first byte of another piece is 0, the rest is a record, mutated as a
+// message (mutate.h); otherwise the piece provides the values of a record that matches
+// the schema.
 
 #include <array>
 #include <cstdlib>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -182,12 +185,12 @@ std::string list_of(FeatureKind kind, std::size_t n, std::size_t n_bytes,
     if (kind == FeatureKind::kBytes) {
       std::string value = choices->take(n_bytes);
       value.resize(n_bytes, 'v');
-      values += field_of(1, value);
+      append_field(&values, 1, value);
     } else if (kind == FeatureKind::kFloat) {
       append_le(&values, std::uint32_t{0x3f800000} << choices->below(2));
     } else {
-      values +=
-          varint_of(std::uint64_t{choices->below(256)} << (8 * choices->below(2)));
+      append_varint(&values,
+                    std::uint64_t{choices->below(256)} << (8 * choices->below(2)));
     }
   }
   return kind == FeatureKind::kBytes ? values : field_of(1, values);
@@ -221,7 +224,7 @@ std::string record_of(const Schema& schema, Choices choices) {
     std::string feature;
     if (is_list) {
       for (std::size_t step = choices.below(4); step > 0; --step) {
-        feature += field_of(1, feature_of(spec, &choices));
+        append_field(&feature, 1, feature_of(spec, &choices));
       }
     } else {
       feature = feature_of(spec, &choices);
@@ -229,6 +232,24 @@ std::string record_of(const Schema& schema, Choices choices) {
     maps[is_list] += entry_of(spec.key, feature);
   }
   return field_of(1, maps[0]) + (maps[1].empty() ? "" : field_of(2, maps[1]));
+}
+
+// The checks of one schema, made when they are first used. Neither has state that a
+// record could change.
+struct Checks {
+  explicit Checks(Bytes piece) : bytes(as_text(piece)), schema(schema_of(piece)) {}
+
+  std::string bytes;  // of the schema
+  std::shared_ptr<const Schema> schema;
+  std::optional<CheckColumns> columns;
+  std::optional<BothModes> both_modes;
+};
+
+// Most mutations leave the schema unchanged, so it is kept for the next input.
+Checks& checks_of(Bytes piece) {
+  static std::optional<Checks> last;
+  if (!last || last->bytes != as_text(piece)) last.emplace(piece);
+  return *last;
 }
 
 }  // namespace
@@ -239,23 +260,26 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const std::vector<Bytes> pieces = testing::pieces_of({data + 1, size - 1});
   if (pieces.size() < 2) return 0;
-  const auto schema = testing::schema_of(pieces[0]);
+  testing::Checks& checks = testing::checks_of(pieces[0]);
   std::vector<std::string> records;
   for (std::size_t i = 1; i < pieces.size(); ++i) {
     if (pieces[i].empty()) continue;
     const bool is_record = pieces[i].front() == 0;
-    records.push_back(is_record ? std::string(as_text(pieces[i].subspan(1)))
-                                : testing::record_of(
-                                      *schema, testing::Choices(pieces[i].subspan(1))));
+    records.push_back(is_record
+                          ? std::string(as_text(pieces[i].subspan(1)))
+                          : testing::record_of(*checks.schema,
+                                               testing::Choices(pieces[i].subspan(1))));
   }
   if (records.empty()) return 0;
   if (data[0] % 2 == 1) {
-    (void)testing::CheckColumns(schema).check(as_bytes(records.back()));
+    if (!checks.columns) checks.columns.emplace(checks.schema);
+    (void)checks.columns->check(as_bytes(records.back()), data[0] / 2 % 2 != 0);
     return 0;
   }
   std::vector<Bytes> views;
   for (const std::string& record : records) views.push_back(as_bytes(record));
-  if (!testing::is_same_both_modes(schema, views)) std::abort();
+  if (!checks.both_modes) checks.both_modes.emplace(checks.schema);
+  if (!checks.both_modes->is_same(views)) std::abort();
   return 0;
 }
 

@@ -189,7 +189,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Fault fault = tensor.read(message);
   if (choice == kColumns) {
     static testing::CheckColumns columns(testing::any_tensor());
-    if (columns.check(as_bytes(record)).code != fault.code) std::abort();
+    const bool is_row = data[0] / 4 % 2 != 0;
+    if (columns.check(as_bytes(record), is_row).code != fault.code) std::abort();
     return 0;
   }
   if (fault) return 0;

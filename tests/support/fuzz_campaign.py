@@ -49,13 +49,18 @@ OPTIONS = (
     "-max_len=512",
     "-entropic=0",  # its accounting costs more than what it chooses better
     "-timeout=10",
-    "-malloc_limit_mb=256",  # a length read from the input must not size memory
+    "-detect_leaks=0",  # counts allocations; LeakSanitizer checks at the end
     "-print_final_stats=1",
     "-reload=0",  # no other process writes to the corpus
 )
 CANARY_EXECUTIONS = 5_000_000
-# Input of the canary -> the sanitizer that must report it.
-CANARY_WORDS = {b"heap": "AddressSanitizer", b"bits": "shift exponent"}
+# Input of the canary -> what a sanitizer must report.
+CANARY_WORDS = {
+    b"heap": "heap-buffer-overflow",
+    b"bits": "shift exponent",
+    b"leak": "LeakSanitizer",
+    b"huge": "exceeds maximum supported size",
+}
 
 
 def main() -> int:
@@ -173,11 +178,11 @@ def prove_canary(build: Path) -> None:
     for word, sanitizer in CANARY_WORDS.items():
         spoken = findings / word.decode()
         spoken.write_bytes(word)
-        done = attempt([canary, spoken])
+        done = attempt([canary, *OPTIONS, spoken])
         if done.returncode == 0 or sanitizer not in done.stderr:
             sys.exit(f"the canary said {word!r} and {sanitizer} did not hear it")
     prefix = f"-artifact_prefix={findings}/"
-    done = attempt([canary, f"-runs={CANARY_EXECUTIONS}", prefix])
+    done = attempt([canary, *OPTIONS, f"-runs={CANARY_EXECUTIONS}", prefix])
     if done.returncode == 0:
         sys.exit(f"the canary was not found in {CANARY_EXECUTIONS} executions")
     say("the canary was found: the fuzzer searches, and both sanitizers are on")
@@ -258,7 +263,11 @@ class Campaign:
             folder.mkdir(parents=True, exist_ok=True)
         prefix = f"-artifact_prefix={findings}/{target.name}-"
         begin = time.monotonic()
-        done = attempt([target, *OPTIONS, *length, prefix, corpus, seeds])
+        # Leaks are on the paths of the corpus, so the first run is enough.
+        done = attempt(
+            [target, *OPTIONS, *length, prefix, corpus, seeds],
+            detects_leaks=account.executions == 0,
+        )
         with self._lock:
             account.seconds += time.monotonic() - begin
             account.executions += last_number(
@@ -303,13 +312,19 @@ def last_number(pattern: str, text: str) -> int:
     return int(found[-1]) if found else 0
 
 
-def attempt(command: Command) -> subprocess.CompletedProcess[str]:
+def attempt(
+    command: Command, *, detects_leaks: bool = True
+) -> subprocess.CompletedProcess[str]:
     """Run a command, and capture its output."""
     # These take half of the time: stacks of allocations, which a finding has when it is
     # run again, a check that the C++ tests make (asan), and freed memory that is kept
-    # for much longer than the run of one input.
-    options = "malloc_context_size=0:detect_stack_use_after_return=0:"
-    options += "quarantine_size_mb=1:thread_local_quarantine_size_kb=64"
+    # for much longer than the run of one input. LeakSanitizer needs two frames of each
+    # stack, and ignores allocations without them.
+    options = f"malloc_context_size={2 if detects_leaks else 0}:"
+    options += "detect_stack_use_after_return=0:"
+    options += "quarantine_size_mb=1:thread_local_quarantine_size_kb=64:"
+    # A length read from the input must not size memory.
+    options += "max_allocation_size_mb=256:allocator_may_return_null=0"
     environment = {"ASAN_OPTIONS": options, **os.environ}
     return subprocess.run(
         command,
