@@ -173,6 +173,50 @@ def _repair(data: Data, folder: Path, n_threads: int) -> Untyped:
     return _written(targets)
 
 
+def _torch_rows(data: Data, _folder: Path, _: int) -> Untyped:
+    from torch.utils.data import DataLoader
+
+    rows = fr.torch.Dataset(data.open())
+    batches = DataLoader(rows, batch_size=9, collate_fn=fr.torch.collate)
+    return (
+        [plain(rows[i]) for i in (0, 17, -1)],
+        [plain(row) for row in rows.__getitems__([3, 40, 3])],
+        [plain(batch) for batch in batches],
+    )
+
+
+def _grain_rows(data: Data, _folder: Path, _: int) -> Untyped:
+    source = fr.grain.DataSource(data.open())
+    rows = source.__getitems__([3, 40, 3])
+    return len(source), repr(source), plain([source[0], source[-1], *rows])
+
+
+def _grain_batches(data: Data, _folder: Path, _: int) -> Untyped:
+    """Read in the caller's thread: the threads of Grain outlive an interrupt."""
+    import grain
+
+    source = fr.grain.DataSource(data.open(features=NUMBERS))
+    batches = grain.MapDataset.source(source).shuffle(seed=1).batch(9)
+    in_order = batches.to_iter_dataset(grain.ReadOptions(num_threads=0))
+    return plain([batches[i] for i in range(len(batches))]), plain(list(in_order))
+
+
+def _polars_scan(data: Data, _folder: Path, _: int) -> Untyped:
+    import polars as pl
+
+    names = ["n", "name", "ids", "stack"]
+    frame = fr.polars.scan(data.open().select_columns(names), text=["name"])
+    return [
+        query.collect().to_dict(as_series=False)
+        for query in (
+            frame,
+            frame.head(20).select("ids"),
+            frame.filter(pl.col("n") % 3 == 0).select("name", "stack"),
+        )
+    ]
+
+
+# Those of an adapter begin with its name.
 CALLS: dict[str, Call] = {
     "index": _count("plain"),
     "index_of_gzip": _count("gzip"),
@@ -194,6 +238,10 @@ CALLS: dict[str, Call] = {
     "encode": _encode,
     "write": _write,
     "convert": _convert,
+    "torch_rows": _torch_rows,
+    "grain_rows": _grain_rows,
+    "grain_batches": _grain_batches,
+    "polars_scan": _polars_scan,
 }
 if importlib.util.find_spec("pyarrow"):
     CALLS |= {"to_table": _table, "to_arrow": _arrow}
