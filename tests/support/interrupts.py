@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import faulthandler
 import gc
+import importlib
 import json
 import logging
 import os
@@ -128,6 +129,8 @@ def run(options: argparse.Namespace, data: Data, top: Path) -> dict[str, int]:
             key=lambda name: raised[f"{group} {name}"] + cases[f"{group} {name}"] / 5,
         )
 
+    for adapter in groups.keys() & {*ADAPTERS}:
+        importlib.import_module(f"fastrec.{adapter}")
     gc.freeze()  # makes later collections fast
     while signals.n_raised < options.signals:
         # Its thread ends the program whatever this one does. It must exist in the
