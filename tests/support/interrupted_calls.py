@@ -18,7 +18,7 @@ import fastrec as fr
 from columns import Untyped
 from interrupted_readers import NUMBERS, Data, is_even, plain
 from interrupted_writers import records_of
-from signals import Signals
+from signals import Interrupted, Signals
 
 __all__ = ["CALLS", "prepare_call", "run_call"]
 
@@ -207,7 +207,13 @@ def _polars_scan(data: Data, _folder: Path, _: int) -> Untyped:
     import polars as pl
 
     names = ["n", "name", "ids", "stack"]
-    frame = fr.polars.scan(data.open().select_columns(names), text=["name"])
+    try:
+        frame = fr.polars.scan(data.open().select_columns(names), text=["name"])
+    except TypeError as error:
+        # polars 2.1 replaces an exception that is raised while it converts a schema.
+        if "is not a Polars data type" in str(error):
+            raise Interrupted from error
+        raise
     return [
         query.collect().to_dict(as_series=False)
         for query in (
