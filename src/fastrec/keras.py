@@ -149,7 +149,8 @@ class PyDataset(keras.utils.PyDataset):
         self._lock = threading.Lock()
         self._ahead: Iterator[Batch] | None = None  # of the loader, which reads ahead
         self._last_asked = -1
-        self._asked: set[int] = set()  # in this epoch of the loader
+        # An epoch of the loader, and its steps that were asked for.
+        self._asked: tuple[int, set[int]] = (0, set())
         self._is_within_epoch = False  # of Keras
         self._has_warned = False
 
@@ -208,7 +209,7 @@ class PyDataset(keras.utils.PyDataset):
             if 0 <= index < self._n_steps():
                 is_next = index in (0, self._last_asked + 1)
                 self._last_asked = index
-                self._asked.add(index)
+                self._steps_asked().add(index)
                 # Workers ask in any order.
                 if self.workers <= 1 and not self.use_multiprocessing:
                     if is_next:
@@ -219,6 +220,12 @@ class PyDataset(keras.utils.PyDataset):
                         warn_caller(_SHUFFLED)
         batch: Batch = self._loader.batch(index, epoch)
         return batch
+
+    def _steps_asked(self) -> set[int]:
+        """Return the steps of the loader's epoch that were asked for."""
+        if self._asked[0] != self._loader.epoch:
+            self._asked = (self._loader.epoch, set())
+        return self._asked[1]
 
     def _next_batch(self, index: int) -> Batch:
         loader = self._loader
@@ -240,13 +247,14 @@ class PyDataset(keras.utils.PyDataset):
         after every ``steps_per_epoch``, when it continues the same pass.
         """
         with _core.HeldLock(self._lock):
-            is_whole = len(self._asked) >= self._n_steps()
+            is_whole = len(self._steps_asked()) >= self._n_steps()
             # Other processes were asked.
             is_elsewhere = self.use_multiprocessing and self._is_within_epoch
             self._is_within_epoch = False
             if not (is_whole or is_elsewhere):
                 return
-            self._asked.clear()
+            # A signal may raise in between. The epoch moves in one step, and Keras may
+            # call this again: of the next epoch, no step was asked for.
             self._last_asked = -1
             self._ahead = None
             self._loader.set_epoch(self._loader.epoch + 1)

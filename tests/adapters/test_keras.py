@@ -237,6 +237,27 @@ def test_an_epoch_that_is_broken_off_begins_anew(ds: Untyped) -> None:
     assert loader.epoch == 1
 
 
+@pytest.mark.parametrize("has_moved", [False, True])
+def test_the_end_of_an_epoch_that_a_signal_interrupts_moves_the_loader_once(
+    ds: Untyped, monkeypatch: pytest.MonkeyPatch, has_moved: bool
+) -> None:
+    loader, data = training(ds)
+    for i in range(len(data)):
+        data[i]
+
+    def interrupted(epoch: int) -> None:
+        monkeypatch.undo()
+        if has_moved:
+            loader.set_epoch(epoch)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loader, "set_epoch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        data.on_epoch_end()
+    data.on_epoch_end()
+    assert (loader.epoch, loader.step) == (1, 0)
+
+
 def test_predictions_are_in_the_order_of_the_records(ds: Untyped) -> None:
     inputs = keras.Input((2,))
     model = keras.Model(inputs, inputs * 2)

@@ -154,6 +154,18 @@ CAMPAIGNS = [
         )
         for mode, times in (("single", "once"), ("storm", "2 to 20 times"))
     ),
+    *(
+        Campaign(
+            f"signals-adapters-{mode}",
+            f"A signal handler raises {times} in any call of the adapters of PyTorch, JAX, "
+            "Keras, Grain and polars, those that are installed: the same.",
+            f"{{python}} tests/support/interrupts.py {mode} adapters --signals {{runs}} "
+            "--seed {seed}",
+            50_000,
+            "signals",
+        )
+        for mode, times in (("single", "once"), ("storm", "2 to 20 times"))
+    ),
     Campaign(
         "shared-objects",
         "Threads that share an iterator, a loader, a dataset, a mix, a writer or a batch "

@@ -18,7 +18,7 @@ import fastrec as fr
 from columns import Untyped
 from interrupted_readers import NUMBERS, Data, is_even, plain
 from interrupted_writers import records_of
-from signals import Signals
+from signals import Interrupted, Signals
 
 __all__ = ["CALLS", "prepare_call", "run_call"]
 
@@ -173,6 +173,58 @@ def _repair(data: Data, folder: Path, n_threads: int) -> Untyped:
     return _written(targets)
 
 
+def _torch_rows(data: Data, _folder: Path, _: int) -> Untyped:
+    from torch.utils.data import DataLoader
+
+    rows = fr.torch.Dataset(data.open())
+    batches = DataLoader(rows, batch_size=9, collate_fn=fr.torch.collate)
+    return (
+        [plain(rows[i]) for i in (0, 17, -1)],
+        [plain(row) for row in rows.__getitems__([3, 40, 3])],
+        [plain(batch) for batch in batches],
+    )
+
+
+def _grain_rows(data: Data, _folder: Path, _: int) -> Untyped:
+    source = fr.grain.DataSource(data.open())
+    rows = source.__getitems__([3, 40, 3])
+    return len(source), repr(source), plain([source[0], source[-1], *rows])
+
+
+def _grain_batches(data: Data, _folder: Path, _: int) -> Untyped:
+    """Read by number only: Grain 0.2 has iterators that a signal breaks.
+
+    If their constructor is interrupted, their `__del__` raises an AttributeError.
+    """
+    import grain
+
+    source = fr.grain.DataSource(data.open(features=NUMBERS))
+    batches = grain.MapDataset.source(source).batch(9)
+    return plain([batches[i] for i in range(len(batches))])
+
+
+def _polars_scan(data: Data, _folder: Path, _: int) -> Untyped:
+    import polars as pl
+
+    names = ["n", "name", "ids", "stack"]
+    try:
+        frame = fr.polars.scan(data.open().select_columns(names), text=["name"])
+    except TypeError as error:
+        # polars 2.1 replaces an exception that is raised while it converts a schema.
+        if "is not a Polars data type" in str(error):
+            raise Interrupted from error
+        raise
+    return [
+        query.collect().to_dict(as_series=False)
+        for query in (
+            frame,
+            frame.head(20).select("ids"),
+            frame.filter(pl.col("n") % 3 == 0).select("name", "stack"),
+        )
+    ]
+
+
+# Those of an adapter begin with its name.
 CALLS: dict[str, Call] = {
     "index": _count("plain"),
     "index_of_gzip": _count("gzip"),
@@ -194,6 +246,10 @@ CALLS: dict[str, Call] = {
     "encode": _encode,
     "write": _write,
     "convert": _convert,
+    "torch_rows": _torch_rows,
+    "grain_rows": _grain_rows,
+    "grain_batches": _grain_batches,
+    "polars_scan": _polars_scan,
 }
 if importlib.util.find_spec("pyarrow"):
     CALLS |= {"to_table": _table, "to_arrow": _arrow}

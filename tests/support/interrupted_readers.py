@@ -7,12 +7,12 @@ order, with the values that a loader without threads and signals delivers.
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import itertools
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,10 @@ from oracle_example import delimited, sequence, varint_field
 from signals import Signals
 
 __all__ = [
+    "ADAPTERS",
     "Data",
+    "Kind",
+    "adapter_of",
     "is_even",
     "plain",
     "prepare_reader",
@@ -33,10 +36,22 @@ __all__ = [
     "run_reader",
 ]
 
+# The adapters whose framework is installed. Missing here are those of Ray, which reads
+# in other processes, and of TensorFlow, which reads in its own threads: signals reach
+# neither.
+_MODULES = {
+    "torch": ["torch"],
+    "jax": ["jax"],
+    "keras": ["keras", "torch"],
+    "grain": ["grain"],
+    "polars": ["polars"],
+}
+ADAPTERS = [name for name, modules in _MODULES.items() if all(map(find_spec, modules))]
+
 N_FILES, N_PER_FILE = 3, 16
 N_RECORDS = N_FILES * N_PER_FILE
 _VALUES = fr.Ragged.RowLengths("lengths")
-_HAS_IMAGES = importlib.util.find_spec("cv2") is not None
+_HAS_IMAGES = find_spec("cv2") is not None
 
 # A column of every kind. Arrays of most kinds are made by Python code, in which a
 # signal may raise.
@@ -56,6 +71,12 @@ if _HAS_IMAGES:
     SPEC["image"] = fr.Image((2, 2))
 NUMBERS = {"n": SPEC["n"]}
 STEPS = {"step": fr.VarLen("int64")}
+
+
+def adapter_of(name: str) -> str | None:
+    """Return the adapter that the name of a way or call begins with."""
+    first, _, _ = name.partition("_")
+    return first if first in _MODULES else None
 
 
 def record(n: int) -> bytes:
@@ -153,6 +174,8 @@ def plain(value: Untyped) -> Untyped:
         return plain(value.row_splits), plain(value.values)
     if isinstance(value, fr.SparseArray):
         return plain(value.indices), plain(value.values)
+    if getattr(value, "is_sparse", False):  # a tensor of torch
+        return plain(value._indices()), plain(value._values())
     if hasattr(value, "offsets"):
         return plain(value.offsets), plain(value.values)
     if hasattr(value, "__arrow_c_array__"):
@@ -276,6 +299,27 @@ TRANSFORMS: dict[str, tuple[str, dict[str, Untyped]]] = {
 }
 
 
+class _KerasEpoch(Iterator[Untyped]):
+    """One epoch in the calls that `keras.Model.fit` makes.
+
+    These calls are the code of fastrec. A signal inside `fit` itself ends the training,
+    and Keras cannot continue in the middle of an epoch.
+    """
+
+    def __init__(self, loader: Untyped) -> None:
+        self._data = fr.keras.PyDataset(loader)
+        self._n = 0
+        self._data.on_epoch_begin()
+
+    def __next__(self) -> Untyped:
+        if self._n == len(self._data):
+            self._data.on_epoch_end()
+            raise StopIteration
+        batch = self._data[self._n]
+        self._n += 1  # no signal is handled between here and the return
+        return batch
+
+
 def _torch(loader: Untyped) -> Untyped:
     return fr.torch.loader(loader)
 
@@ -299,8 +343,8 @@ WAYS: dict[str, Callable[[Untyped], Untyped]] = {
     "torch": _torch,
     "torch_iterable": _torch_iterable,
     "jax": _jax,
+    "keras": _KerasEpoch,
 }
-_MODULES = {"torch": "torch", "torch_iterable": "torch", "jax": "jax"}
 
 
 @dataclass(frozen=True)
@@ -328,12 +372,16 @@ class Kind:
         """The kinds whose calls take about the same time."""
         return f"{self.source} {self.way}"
 
+    @property
+    def group(self) -> str:
+        """The adapter, or "readers"."""
+        return adapter_of(self.way) or "readers"
 
-def reader_kinds(adapters: list[str]) -> list[Kind]:
-    """Return all kinds; of the adapters, only those that are named."""
-    ways = [way for way in WAYS if way not in _MODULES or _MODULES[way] in adapters]
-    products = itertools.product(SOURCES, ORDERS, TRANSFORMS, ways, (0, 1, 2))
-    return [kind for kind in itertools.starmap(Kind, products) if _exists(kind)]
+
+def reader_kinds() -> Iterator[Kind]:
+    """Yield all kinds, also those of adapters whose framework is not installed."""
+    products = itertools.product(SOURCES, ORDERS, TRANSFORMS, WAYS, (0, 1, 2))
+    return filter(_exists, itertools.starmap(Kind, products))
 
 
 def _exists(kind: Kind) -> bool:
@@ -344,9 +392,8 @@ def _exists(kind: Kind) -> bool:
         return False
     if kind.order == "listed" and kind.source not in ("all", "numbers", "pread"):
         return False
-    # Tensors of sparse columns do not compare with NumPy.
-    has_sparse = kind.source in (*FULL, "skipping", "mix")
-    return not (kind.way in _MODULES and has_sparse)
+    # Keras accepts arrays of numbers only, and asks for batches by their step.
+    return kind.way != "keras" or kind.source in ("numbers", "remote", "filtered")
 
 
 def _loader(kind: Kind, data: Data) -> Untyped:
@@ -409,8 +456,8 @@ def run_reader(signals: Signals, kind: Kind, data: Data) -> str:
         if not is_interrupted:
             continue
         n = len(got)
-        # The pass of a torch data set has its own place.
-        if kind.way not in ("repeat", "torch_iterable") and not is_over:
+        # The pass of a torch data set has its own place. Keras asks for a step again.
+        if kind.way not in ("repeat", "torch_iterable", "keras") and not is_over:
             assert moving.step == n or (moving.step == 0 and n == len(expected)), (
                 kind,
                 moving.step,

@@ -3,7 +3,8 @@
 usage: python tests/support/interrupts.py MODE [--signals N] [--seed N] [KIND ...]
 
 MODE is single (one signal per call) or storm (2 to 20 signals). KIND is readers,
-writers or calls, or the name of an adapter (torch, jax). A signal handler raises in
+writers or calls, which are the default, the name of an adapter (torch, jax, keras,
+grain, polars), or adapters for those that are installed. A signal handler raises in
 the middle of a call. After each case, nothing is lost or repeated, published files are
 complete, and no thread, descriptor, lock or temporary file remains. Prints two objects
 of JSON: how many signals each kind received and how its cases ended, and the sums. If a
@@ -16,6 +17,7 @@ import argparse
 import contextlib
 import faulthandler
 import gc
+import importlib
 import json
 import logging
 import os
@@ -25,21 +27,29 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import fastrec as fr
 from children import SECONDS_TO_HANG
 from interrupted_calls import CALLS, prepare_call, run_call
-from interrupted_readers import Data, Kind, prepare_reader, reader_kinds, run_reader
+from interrupted_readers import (
+    ADAPTERS,
+    Data,
+    Kind,
+    adapter_of,
+    prepare_reader,
+    reader_kinds,
+    run_reader,
+)
 from interrupted_writers import KINDS, REWRITES, Case, rewritten, written_source
 from object_server import served
 from signals import MODES, Signals, nothing_left
 
 __all__ = ["main"]
 
-_ADAPTERS = ("torch", "jax")
+_DEFAULT = ("readers", "writers", "calls")
 
 
 @contextlib.contextmanager
@@ -64,8 +74,12 @@ def main() -> None:
     parser.add_argument("--signals", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds-to-hang", type=int, default=2 * SECONDS_TO_HANG)
-    parser.add_argument("kinds", nargs="*")
+    parser.add_argument("kinds", nargs="*", default=_DEFAULT)
     options = parser.parse_intermixed_args()
+    if unknown := {*options.kinds} - {*_DEFAULT, "adapters", *ADAPTERS}:
+        parser.error(f"not a kind, or not installed: {', '.join(sorted(unknown))}")
+    # Keras has one backend in a process, chosen before it is imported.
+    os.environ.setdefault("KERAS_BACKEND", "torch")
     # A signal in the logging module would leave its lock held.
     logging.getLogger("fastrec").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore")
@@ -84,14 +98,22 @@ def run(options: argparse.Namespace, data: Data, top: Path) -> dict[str, int]:
     cache.mkdir()
     os.environ["FASTREC_CACHE"] = str(cache)
     sources = [written_source(top, token) for token in range(3)]
-    kinds = options.kinds or ["readers", "writers", "calls"]
-    adapters = [kind for kind in kinds if kind in _ADAPTERS]
+    kinds = [kind for kind in options.kinds if kind != "adapters"]
+    if "adapters" in options.kinds:
+        kinds += [kind for kind in ADAPTERS if kind not in kinds]
+    # The names of what each group can do, and of the readers, what they have in common.
+    groups: dict[str, list[str]] = {kind: [] for kind in kinds}
     readers: dict[str, list[Kind]] = {}
-    for kind in reader_kinds(adapters):
-        if "readers" in kinds or kind.way.split("_")[0] in adapters:
-            readers.setdefault(f"{kind.source} {kind.way}", []).append(kind)
-    groups = [kind for kind in ("writers", "calls") if kind in kinds]
-    groups += ["readers"] if readers else []
+    for kind in reader_kinds():
+        if kind.group in groups:
+            readers.setdefault(kind.pace, []).append(kind)
+    for pace, [kind, *_] in readers.items():
+        groups[kind.group].append(pace)
+    for name in CALLS:
+        if (group := adapter_of(name) or "calls") in groups:
+            groups[group].append(name)
+    if "writers" in groups:
+        groups["writers"] = [*KINDS, *REWRITES]
     signals = Signals(options.mode, options.seed)
     draw = signals.draw
     ends: Counter[str] = Counter()
@@ -100,13 +122,15 @@ def run(options: argparse.Namespace, data: Data, top: Path) -> dict[str, int]:
     cases: Counter[str] = Counter()
     token = 0
 
-    def rarest(group: str, names: Iterable[str]) -> str:
+    def rarest(group: str) -> str:
         """Return the name with the fewest signals, cases without any included."""
         return min(
-            names,
+            groups[group],
             key=lambda name: raised[f"{group} {name}"] + cases[f"{group} {name}"] / 5,
         )
 
+    for adapter in groups.keys() & {*ADAPTERS}:
+        importlib.import_module(f"fastrec.{adapter}")
     gc.freeze()  # makes later collections fast
     while signals.n_raised < options.signals:
         # Its thread ends the program whatever this one does. It must exist in the
@@ -119,23 +143,19 @@ def run(options: argparse.Namespace, data: Data, top: Path) -> dict[str, int]:
         folder.mkdir()
         before = signals.n_raised
         case: Callable[[], str]
-        if group == "readers":
-            name = rarest(group, readers)
+        name = label = rarest(group)
+        if name in readers:
             kind = draw.choice(readers[name])
             label = str(kind)
             prepare_reader(kind, data)
             case = partial(run_reader, signals, kind, data)
-        elif group == "calls":
-            name = label = rarest(group, CALLS)
+        elif group != "writers":
             prepare_call(name, folder, data)
             case = partial(run_call, signals, name, n_threads, folder, data)
+        elif name in KINDS:
+            case = Case(signals, name, n_threads, folder, token).run
         else:
-            name = label = rarest(group, [*KINDS, *REWRITES])
-            case = (
-                Case(signals, name, n_threads, folder, token).run
-                if name in KINDS
-                else partial(rewritten, signals, name, n_threads, folder, sources)
-            )
+            case = partial(rewritten, signals, name, n_threads, folder, sources)
         try:
             with nothing_left(folder, cache, data.folder):
                 end = case()
@@ -160,6 +180,7 @@ def run(options: argparse.Namespace, data: Data, top: Path) -> dict[str, int]:
         "cases": token,
         "kinds": sum(n > 0 for n in raised.values()),
         "slowest_ms": round(signals.slowest_ms),
+        **{f"in_{name}": of_groups[name] for name in groups if name in ADAPTERS},
     }
 
 
