@@ -470,6 +470,31 @@ def test_a_batch_that_a_signal_kept_is_the_next_again(
     assert next(batches, None) is None
 
 
+def test_a_signal_that_comes_once_a_pass_has_moved_back_loses_nothing(
+    ds: Untyped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seek = fr.Loader.seek
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def interrupted_at_its_end(loader: Untyped, step: int) -> None:
+        seek(loader, step)
+        raise KeyboardInterrupt
+
+    batches = iter(iterable(ds))
+    found = [next(batches)["n"].tolist()]
+    for name, signal in (
+        ("fastrec.torch.iterable.tensors", interrupted),
+        ("fastrec.Loader.seek", interrupted_at_its_end),
+    ):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(name, signal)
+            next(batches)
+    found += [batch["n"].tolist() for batch in batches]
+    assert found == epoch_of(ds, 0)
+
+
 def passes_elsewhere(dataset: Untyped) -> list[Untyped]:
     alone = numbers(through(dataset, 0))
     return [alone, numbers(through(dataset, 2))]

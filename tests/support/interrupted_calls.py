@@ -156,7 +156,8 @@ def _verify(kind: str) -> Call:
     def verify(data: Data, _folder: Path, n_threads: int) -> Untyped:
         from fastrec.cli.check_files import check_files
 
-        return list(map(str, check_files(data.files(kind), max(1, n_threads))))
+        # No text: a signal in the `repr` of a dataclass shortens those that follow.
+        return list(check_files(data.files(kind), max(1, n_threads)))
 
     return verify
 

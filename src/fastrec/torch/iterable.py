@@ -225,8 +225,8 @@ class _Pass(Iterator[TensorBatch]):
     def _next_in_order(self) -> Batch | None:
         loader, epoch = self._loader, self._pass.start.epoch
         if loader.epoch == epoch and loader.step != self._step:
+            self._batches = None  # first: a signal may raise once `seek` has closed it
             loader.seek(self._step)
-            self._batches = None
         if loader.epoch != epoch:
             return None  # it has finished this one
         if self._batches is None:
