@@ -28,7 +28,7 @@ from columns import Untyped, open_dataset
 from fastrec.compat import tf_io
 from oracle import tfrecord_file
 from oracle_example import Encoder, Feature, delimited, entry, feature, sequence
-from oracle_protobuf import sequence_by_protobuf
+from oracle_protobuf import needs_upb, sequence_by_protobuf
 
 Write = Callable[[bytes], Path]
 
@@ -434,6 +434,7 @@ def random_feature(rng: random.Random, kind: Any) -> Any:  # noqa: ANN401
     return kind, [rng.randrange(-(2**63), 2**63) for _ in range(n_values)]
 
 
+@needs_upb
 @pytest.mark.parametrize("seed", range(150))
 def test_any_encoding_is_read_like_protobuf(seed: int) -> None:
     rng = random.Random(seed)
@@ -465,6 +466,7 @@ def test_any_encoding_is_read_like_protobuf(seed: int) -> None:
             assert found.tolist()[i] == [step[1] if step else [] for step in steps]
 
 
+@needs_upb
 @pytest.mark.parametrize("seed", range(50))
 def test_damaged_records_are_read_like_protobuf_or_raise(seed: int) -> None:
     rng = random.Random(seed)
