@@ -24,7 +24,8 @@ __all__ = [
 # The implementation in Python, which free-threaded Python gets, loses values of features
 # with several lists, and writes features in the order of their dict.
 needs_upb = pytest.mark.skipif(
-    api_implementation.Type() == "python", reason="protobuf is not implemented in C here"
+    api_implementation.Type() == "python",
+    reason="protobuf is not implemented in C here",
 )
 
 Field = descriptor_pb2.FieldDescriptorProto
