@@ -78,6 +78,8 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     if unknown := {*options.kinds} - {*_DEFAULT, "adapters", *ADAPTERS}:
         parser.error(f"not a kind, or not installed: {', '.join(sorted(unknown))}")
+    if [*options.kinds] == ["adapters"] and not ADAPTERS:
+        parser.error("the framework of no adapter is installed")
     # Keras has one backend in a process, chosen before it is imported.
     os.environ.setdefault("KERAS_BACKEND", "torch")
     # A signal in the logging module would leave its lock held.
