@@ -2,7 +2,8 @@
 //
 // Goal: a FrameStream returns the frames of a scan, and the same fault or a gap there,
 // with and without payloads. Method: the first byte selects the sizes of the chunks, the
-// recovery, and whether payloads are also left out. Mutations keep the checksums of frames valid (mutate.h).
+// recovery, and whether payloads are also left out. Mutations keep the checksums of
+// frames valid (mutate.h).
 
 #include <algorithm>
 #include <cstdlib>
