@@ -603,7 +603,7 @@ def test_a_state_is_small_and_of_its_data(ds: Untyped) -> None:
     with pytest.raises(ValueError, match="a different order"):
         iter(iterable(ds, shuffle=False)).load_state_dict(state)
     with pytest.raises(ValueError, match="state of a pass must have the keys"):
-        iter(iterable(ds)).load_state_dict(state["pass"])
+        iter(iterable(ds)).load_state_dict(state["loader"])
 
 
 # Whose memory it is.

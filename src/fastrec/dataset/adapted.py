@@ -11,6 +11,7 @@ from fastrec.loader.collate import OnTransformError
 from fastrec.loader.listed_batches import Batches
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Shuffle
+from fastrec.loader.ranks import ALONE, RankFinder, current_rank
 from fastrec.on_error import ErrorPolicy
 from fastrec.options import check_instance
 from fastrec.transforms.transform import Transform
@@ -44,7 +45,7 @@ def loader_of(
     source: Dataset | Loader[Any],
     batch_size: int | None,
     options: LoaderKeywords,
-    place: tuple[int, int] | None = None,
+    find_rank: RankFinder = current_rank,
 ) -> Loader[Any]:
     """Return `source` if it is a Loader, else the loader of a Dataset.
 
@@ -54,8 +55,8 @@ def loader_of(
         The name of the adapter, for errors.
     source, batch_size, options
         The arguments of the adapter.
-    place : tuple of int, optional
-        The rank and world size of a Dataset's loader, unless `options` has them.
+    find_rank : callable, optional
+        Finds the rank and world size of a Dataset's loader, unless `options` has them.
 
     Raises
     ------
@@ -72,9 +73,10 @@ def loader_of(
             raise TypeError(msg)
         return source
     check_instance(adapter, source, Dataset, "with loader options, or a Loader")
-    if place is not None and not {"rank", "world_size"} & options.keys():
-        options = {**options, "rank": place[0], "world_size": place[1]}
-    return source.loader(batch_size, **options)
+    keywords: dict[str, Any] = {**options}
+    if not {"rank", "world_size"} & options.keys():
+        keywords["rank"] = find_rank(ALONE)
+    return source.loader(batch_size, **keywords)
 
 
 def has_functions(dataset: Dataset) -> bool:

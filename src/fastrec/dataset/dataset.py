@@ -29,7 +29,7 @@ from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Shuffle
 from fastrec.loader.planner import Planner
-from fastrec.loader.ranks import find_rank
+from fastrec.loader.ranks import first_rank
 from fastrec.on_error import ErrorPolicy, Report
 from fastrec.options import (
     BATCH_BYTES,
@@ -310,8 +310,9 @@ class Dataset(DatasetViews):
             a bool column ``__valid__`` that is False for padding.
         rank, world_size : int, optional
             The part of every global batch that this process reads. By default those of
-            torch.distributed if it is initialised, else those that torchrun, SLURM or
-            Open MPI set in the environment, else 0 of 1.
+            torch.distributed or jax.distributed if it is initialised, else those that
+            torchrun, SLURM or Open MPI set in the environment, else 0 of 1. They are
+            found again when an epoch begins, so a loader may be made before the group.
         num_threads : int, optional
             Native threads that decode in the background; 0 decodes inside ``next()``. By
             default one per CPU that this process may use, divided by
@@ -374,7 +375,7 @@ class Dataset(DatasetViews):
             shuffle=shuffle,
             drop_last=drop_last,
             pad_last=pad_last,
-            rank=find_rank(rank, world_size),
+            rank=first_rank(rank, world_size),
         )
         options = LoaderOptions.checked(
             dataset._view,

@@ -22,6 +22,7 @@ from fastrec.loader.iterables import RepeatedEpochs, TupleBatches
 from fastrec.loader.iterator import BatchIterator, check_columns_exist
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.progress import Progress
+from fastrec.loader.ranks import current_rank
 from fastrec.loader.skipped_rows import without_rows
 from fastrec.loader.stats import LoaderStats
 from fastrec.loader.training_run import TrainingRun
@@ -84,7 +85,7 @@ class Loader(TrainingRun, Generic[B]):
         dataset: Any,  # noqa: ANN401 (the Dataset, which imports this module)
     ) -> None:
         seed = non_negative_int("seed", seed, 2**64 - 1)
-        super().__init__(options, Progress(seed))
+        super().__init__(options, Progress(seed), current_rank)
         self._dataset = dataset
         self._create_pool()
         if self.world_size > 1:
@@ -140,7 +141,7 @@ class Loader(TrainingRun, Generic[B]):
         )
         return (
             f"<fastrec.Loader of {self._dataset!r}, {size}, "
-            f"shuffle={self._planner.shuffle}, {self._rank}, "
+            f"shuffle={self._options.planner.shuffle}, {self._rank}, "
             f"num_threads={self._options.num_threads}, epoch {self.epoch}, "
             f"step {self.step}>"
         )
@@ -152,7 +153,7 @@ class Loader(TrainingRun, Generic[B]):
                 "batch_size",
                 "batches=..." if self.batch_size is None else self.batch_size,
             ],
-            ["shuffle", repr(self._planner.shuffle)],
+            ["shuffle", repr(self._options.planner.shuffle)],
             ["rank", str(self._rank)],
             ["num_threads", self._options.num_threads],
             ["epoch, step", f"{self.epoch}, {self.step}"],
@@ -171,6 +172,7 @@ class Loader(TrainingRun, Generic[B]):
             at = progress.cursor
             self.close()
             begin = at.begun()
+            self._begin_at(begin.step)
             iterator = BatchIterator(self._options, progress, self._pool, begin, names)
             begin.iteration.iterator = weakref.ref(iterator)
             if progress.replace(at, begin):
@@ -367,17 +369,20 @@ class Loader(TrainingRun, Generic[B]):
 
     def __getstate__(self) -> dict[str, Any]:
         _, seed, epoch, step, phase, *_ = self._progress.cursor
-        if step and step == self._planner.plan(seed, epoch, phase).n_steps:
+        planner = self._options.planner
+        if step and step == planner.plan(seed, epoch, phase).n_steps:
             epoch, step, phase = epoch + 1, 0, 0
         return {
             "_dataset": self._dataset,
             "_options": self._options,
             "_place": (seed, epoch, step, phase),
+            "_find_rank": self._find_rank,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._dataset = state["_dataset"]
-        super().__init__(state["_options"], Progress(*state["_place"]))
+        progress = Progress(*state["_place"])
+        super().__init__(state["_options"], progress, state["_find_rank"])
         self._create_pool()
 
     def __enter__(self) -> Self:
@@ -389,4 +394,4 @@ class Loader(TrainingRun, Generic[B]):
     def _renew_after_fork(self) -> None:
         # A thread of the parent may have held their locks during the fork.
         self._pool = _core.BlockPool(self._options.memory_limit)
-        self._planner._renew_after_fork()
+        self._options.planner._renew_after_fork()

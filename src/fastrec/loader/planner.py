@@ -50,17 +50,21 @@ class Planner:
         rank: Rank,
     ) -> None:
         self._view = view
+        self._arguments: dict[str, Any] = {
+            "batch_size": batch_size,
+            "global_batch_size": global_batch_size,
+            "batches": batches,
+            "shuffle": shuffle,
+            "drop_last": drop_last,
+            "pad_last": pad_last,
+        }
         self.shuffle = as_shuffle(shuffle)
         self.drop_last = true_or_false("drop_last", drop_last)
         self.pad_last = true_or_false("pad_last", pad_last)
         self.rank = rank
         self._batches = batches
-        sizes = {
-            "batch_size": batch_size,
-            "global_batch_size": global_batch_size,
-            "batches": batches,
-        }
-        names = [name for name, value in sizes.items() if value is not None]
+        sizes = ("batch_size", "global_batch_size", "batches")
+        names = [name for name in sizes if self._arguments[name] is not None]
         if len(names) != 1:
             listed = " and ".join(names) if names else "none"
             msg = (
@@ -99,6 +103,10 @@ class Planner:
             )
             if self.sharding is None:
                 _warn_of_shared_streams(rank.world_size)
+
+    def with_rank(self, rank: Rank) -> Planner:
+        """Return the planner of another rank."""
+        return Planner(self._view, **self._arguments, rank=rank)
 
     def _check_listed(self, batches: object) -> None:
         if not callable(batches):

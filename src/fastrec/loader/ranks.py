@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from fastrec.options import non_negative_int, positive_int
 
-__all__ = ["Rank", "find_rank"]
+__all__ = ["ALONE", "Rank", "RankFinder", "current_rank", "first_rank", "rank_in_group"]
+
+_GIVEN = "given"
 
 # Variables of launchers: (rank, world size, launcher). SLURM_NTASKS is also set outside
 # of srun, so it does not imply that there are several processes.
@@ -30,29 +34,72 @@ class Rank:
     def __str__(self) -> str:
         return f"rank {self.rank} of {self.world_size} ({self.source})"
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the caller passed `rank` and `world_size`."""
+        return self.source == _GIVEN
 
-def find_rank(rank: int | None, world_size: int | None) -> Rank:
-    """Return the given rank, or that of torch.distributed or a launcher."""
-    if rank is not None or world_size is not None:
-        if rank is None or world_size is None:
-            msg = "rank and world_size must be passed together"
-            raise TypeError(msg)
-        return _checked(rank, world_size, "given")
-    torch = sys.modules.get("torch")
-    distributed = getattr(torch, "distributed", None)
-    if (
-        distributed is not None
-        and distributed.is_available()
-        and distributed.is_initialized()
-    ):
-        return _checked(
-            distributed.get_rank(), distributed.get_world_size(), "torch.distributed"
-        )
+    def is_same(self, other: Rank) -> bool:
+        """Whether both read the same part of an epoch."""
+        return (self.rank, self.world_size) == (other.rank, other.world_size)
+
+
+# Returns the rank of this process now, from the one that the loader has.
+RankFinder: TypeAlias = "Callable[[Rank], Rank]"
+
+
+ALONE = Rank(0, 1, "alone")
+
+
+def first_rank(rank: int | Rank | None, world_size: int | None) -> Rank:
+    """Return the rank that the caller passed, or an adapter found, or of this process."""
+    if isinstance(rank, Rank):
+        return rank
+    if rank is None and world_size is None:
+        return current_rank(ALONE)
+    if rank is None or world_size is None:
+        msg = "rank and world_size must be passed together"
+        raise TypeError(msg)
+    return _checked(rank, world_size, _GIVEN)
+
+
+def current_rank(known: Rank) -> Rank:
+    """Return the rank of this process: that of a process group, or of a launcher.
+
+    A rank that was given stays. So does the one that a loader has if this process knows
+    none, such as a worker process that unpickled the loader.
+    """
+    if known.is_given:
+        return known
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    group = getattr(torch, "distributed", None)
+    if group is not None and group.is_available() and group.is_initialized():
+        return Rank(group.get_rank(), group.get_world_size(), "torch.distributed")
+    group = getattr(jax, "distributed", None)
+    if hasattr(group, "is_initialized") and group.is_initialized():
+        assert jax is not None
+        return Rank(jax.process_index(), jax.process_count(), "jax.distributed")
     for rank_name, size_name, source in _VARIABLES:
         texts = os.environ.get(rank_name, ""), os.environ.get(size_name, "")
         if all(text.isdecimal() for text in texts):
             return _checked(int(texts[0]), int(texts[1]), source)
-    return Rank(0, 1, "alone")
+    return known
+
+
+def rank_in_group(known: Rank, place: tuple[int, int], group: str, hint: str) -> Rank:
+    """Return the rank `place` of this process in a group.
+
+    Raises a ValueError, which ends with `hint`, if the loader was given another rank.
+    """
+    found = Rank(*place, group)
+    if not known.is_given or known.is_same(found):
+        return known if known.is_same(found) else found
+    msg = (
+        f"the loader is {known}, but this process is rank {found.rank} of "
+        f"{found.world_size} in {group}: leave out rank= and world_size=, or pass "
+        f"rank={found.rank}, world_size={found.world_size}{hint}"
+    )
+    raise ValueError(msg)
 
 
 def _checked(rank: int, world_size: int, source: str) -> Rank:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,12 +12,14 @@ from fastrec.loader.iterator import BatchIterator
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.planner import Planner
 from fastrec.loader.progress import Progress
-from fastrec.loader.ranks import Rank
+from fastrec.loader.ranks import Rank, RankFinder
 from fastrec.loader.state import State
 from fastrec.options import non_negative_int
 from fastrec.sources.selection import Numbers
 
 __all__ = ["RecordLocation", "TrainingRun"]
+
+_log = logging.getLogger("fastrec")
 
 
 class RecordLocation(NamedTuple):
@@ -29,9 +33,12 @@ class RecordLocation(NamedTuple):
 class TrainingRun:
     """Base class of `Loader`: its position in the training run."""
 
-    def __init__(self, options: LoaderOptions, progress: Progress) -> None:
+    def __init__(
+        self, options: LoaderOptions, progress: Progress, find_rank: RankFinder
+    ) -> None:
         self._options = options
         self._progress = progress
+        self._find_rank = find_rank
 
     @property
     def batch_size(self) -> int | None:
@@ -82,7 +89,49 @@ class TrainingRun:
 
     @property
     def _planner(self) -> Planner:
+        return self._planner_at(self._progress.cursor.step)
+
+    def _planner_at(self, step: int) -> Planner:
+        """Return the planner of the epoch; at step 0, of the rank of this process now."""
+        if not step:
+            self._adopt(self._current_planner())
         return self._options.planner
+
+    def _current_planner(self) -> Planner:
+        """Return the planner of the rank that this process has now."""
+        planner = self._options.planner
+        rank = self._find_rank(planner.rank)
+        return planner if rank.is_same(planner.rank) else planner.with_rank(rank)
+
+    def _adopt(self, planner: Planner) -> None:
+        if planner is self._options.planner:
+            return
+        self._options = dataclasses.replace(self._options, planner=planner)
+        if planner.rank.world_size > 1:
+            _log.info("this loader is %s", planner.rank)
+
+    def _follow(self, find_rank: RankFinder) -> None:
+        """Take the rank from `find_rank`, now and at each beginning of an epoch.
+
+        Raises a ValueError as `_begin_at` does.
+        """
+        self._find_rank = find_rank
+        self._begin_at(self._progress.cursor.begun().step)
+
+    def _begin_at(self, step: int) -> None:
+        """Prepare to read from a step, as the rank that this process has now.
+
+        Raises a ValueError if the loader has reached the step as another rank.
+        """
+        planner = self._current_planner()
+        if step and planner is not self._options.planner:
+            msg = (
+                f"the loader reached step {step} of epoch {self.epoch} as {self._rank}, "
+                f"but this process is {planner.rank} now: make the process group first, "
+                "then call loader.load_state_dict(state) or loader.seek(step)"
+            )
+            raise ValueError(msg)
+        self._adopt(planner)
 
     @property
     def _phase(self) -> int:
@@ -90,9 +139,10 @@ class TrainingRun:
 
     def _plan(self, epoch: int | None = None) -> EpochPlan:
         at = self._progress.cursor
+        planner = self._planner_at(at.step)
         if epoch is None or epoch == at.epoch:
-            return self._planner.plan(at.seed, at.epoch, at.phase)
-        return self._planner.plan(at.seed, epoch)
+            return planner.plan(at.seed, at.epoch, at.phase)
+        return planner.plan(at.seed, epoch)
 
     def seek(self, step: int) -> None:
         """Move to a step of the current epoch, with which the next ``for`` starts.
@@ -107,13 +157,14 @@ class TrainingRun:
             If the epoch has no such step.
         """
         step = non_negative_int("step", step)
-        n_steps = self._plan().n_steps
+        planner, at = self._current_planner(), self._progress.cursor
+        # The first step of a cut epoch may be too short for all ranks.
+        phase = at.phase if step and planner is self._options.planner else 0
+        n_steps = planner.plan(at.seed, at.epoch, phase).n_steps
         if step > n_steps:
             msg = f"step {step} is out of range: the epoch has {n_steps:,} steps"
             raise IndexError(msg)
-        # The first step of a cut epoch may be too short for all ranks.
-        at = self._progress.cursor
-        self._move(at.seed, at.epoch, step, at.phase if step else 0)
+        self._move(at.seed, at.epoch, step, phase, planner)
 
     def set_epoch(self, epoch: int) -> None:
         """Start `epoch` with the next ``for``.
@@ -124,13 +175,16 @@ class TrainingRun:
         """
         epoch = non_negative_int("epoch", epoch)
         if epoch != self.epoch or self._progress.cursor.is_begun:
-            self._move(self.seed, epoch, 0, 0)
+            self._move(self.seed, epoch, 0, 0, self._options.planner)
 
-    def _move(self, seed: int, epoch: int, step: int, phase: int) -> None:
-        if step and step == self._planner.plan(seed, epoch, phase).n_steps:
+    def _move(
+        self, seed: int, epoch: int, step: int, phase: int, planner: Planner
+    ) -> None:
+        if step and step == planner.plan(seed, epoch, phase).n_steps:
             epoch, step, phase = epoch + 1, 0, 0
         self.close()
         self._progress.move(seed, epoch, step, phase)
+        self._adopt(planner)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last delivered batch.
@@ -141,12 +195,13 @@ class TrainingRun:
         one. Builds the index of the dataset if it has none.
         """
         at = self._progress.cursor  # read once: another thread may take a batch
-        plan = self._planner.plan(at.seed, at.epoch, at.phase)
+        planner = self._planner_at(at.step)
+        plan = planner.plan(at.seed, at.epoch, at.phase)
         epoch, position = at.epoch, plan.begin_of(at.step)
         if at.step and at.step == plan.n_steps:
             epoch, position = epoch + 1, 0
         fingerprint = self._options.view.fingerprint()
-        order = self._planner.state()
+        order = planner.state()
         return State(fingerprint, order, at.seed, epoch, position).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
@@ -171,18 +226,18 @@ class TrainingRun:
             If `state` is invalid, was saved with another order or, with `strict`, for a
             different dataset; or if the ranks cannot share the rest of the epoch.
         """
-        loaded = State.from_dict(state)
+        loaded, planner = State.from_dict(state), self._current_planner()
         fingerprint = self._options.view.fingerprint() if strict else None
-        loaded.check(fingerprint, self._planner.state())
-        phase = self._planner.phase(loaded.position)
-        first = self._planner.plan(loaded.seed, loaded.epoch)
+        loaded.check(fingerprint, planner.state())
+        phase = planner.phase(loaded.position)
+        first = planner.plan(loaded.seed, loaded.epoch)
         if loaded.position > first.n_positions:
             msg = (
                 f"position of the state must be at most {first.n_positions:,}, the "
                 f"positions of an epoch, got {loaded.position:,}"
             )
             raise ValueError(msg)
-        plan = self._planner.plan(loaded.seed, loaded.epoch, phase)
+        plan = planner.plan(loaded.seed, loaded.epoch, phase)
         step = plan.step_at(loaded.position)
         if plan.begin_of(step) != loaded.position:
             msg = (
@@ -191,7 +246,7 @@ class TrainingRun:
                 "was saved"
             )
             raise ValueError(msg)
-        self._move(loaded.seed, loaded.epoch, step, phase)
+        self._move(loaded.seed, loaded.epoch, step, phase, planner)
 
     def records_at(self, step: int, epoch: int | None = None) -> list[RecordLocation]:
         """Return the records of this rank in a step.
@@ -240,4 +295,4 @@ class TrainingRun:
 
     @property
     def _rank(self) -> Rank:
-        return self._planner.rank
+        return self._options.planner.rank

@@ -3,8 +3,7 @@
 * `loader` returns a loader whose batches are tensors, on the CPU or on a device,
 * `Dataset` is map-style: samplers choose its rows, which are read batch by batch,
 * `IterableDataset` yields the batches of a loader, also in worker processes,
-* `tensors` returns the columns of a batch as tensors that share their memory,
-* `check_group` compares a loader's rank with that of a process group.
+* `tensors` returns the columns of a batch as tensors that share their memory.
 """
 
 from __future__ import annotations
@@ -22,13 +21,11 @@ from fastrec.torch.columns import Jagged, tensors
 from fastrec.torch.iterable import IterableDataset
 from fastrec.torch.loading import loader
 from fastrec.torch.map_style import Dataset, collate
-from fastrec.torch.ranks import check_group
 
 __all__ = [
     "Dataset",
     "IterableDataset",
     "Jagged",
-    "check_group",
     "collate",
     "loader",
     "tensors",

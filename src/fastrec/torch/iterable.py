@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report
 from fastrec.options import non_negative_int
 from fastrec.torch.columns import RaggedAs, TensorBatch, check_ragged, tensors
-from fastrec.torch.ranks import check_group, check_not_divided, loader_in_group
+from fastrec.torch.ranks import check_not_divided, loader_in_group
 from fastrec.torch.shared_epoch import EPOCH_MAX, SharedEpoch, Start, worker_place
 
 if TYPE_CHECKING:
@@ -40,8 +39,9 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
     Each pass is the next epoch, also after a ``break``, and ends the pass before. If
     another dataset wraps this one, call `set_epoch` before each pass.
 
-    Iterators have the `state_dict` that StatefulDataLoader of torchdata asks for. To
-    resume a run in a plain DataLoader, pass a loader that was moved there.
+    Iterators have the `state_dict` that StatefulDataLoader of torchdata asks for, which
+    may resume with another batch size or world size. To resume a run in a plain
+    DataLoader, pass a loader that was moved there.
 
     Parameters
     ----------
@@ -53,11 +53,10 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
     ragged : {"offsets", "nested"}, default "offsets"
         See `tensors`.
     process_group : torch.distributed.ProcessGroup, optional
-        The ranks that divide the data, by default all; see `check_group`. A Dataset
-        takes rank and world size from it.
+        The ranks that divide the data, by default all; see `loader`. Rank and world size
+        are those of this process when a pass begins, also in its workers.
     **options
-        For `fastrec.Dataset.loader`. Rank and world size are those of this process now;
-        its workers use the same ones.
+        For `fastrec.Dataset.loader`.
 
     Raises
     ------
@@ -96,11 +95,10 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
                 "DataLoader(data, batch_size=None, num_workers=...)"
             )
             raise TypeError(msg)
-        adapter = "fr.torch.IterableDataset"
-        loader = loader_in_group(adapter, source, batch_size, options, process_group)
-        self._loader = copy.copy(loader) if loader is source else loader
+        self._loader = loader_in_group(
+            "fr.torch.IterableDataset", source, batch_size, options, process_group
+        )
         self._ragged = check_ragged(ragged)
-        self._process_group = process_group
         self._shared = SharedEpoch(_start_of(self._loader))
 
     @property
@@ -153,7 +151,7 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
         epoch = non_negative_int("epoch", epoch, EPOCH_MAX)
         self._check()
         if self._shared.set_epoch(epoch):
-            self._loader._move(self._loader.seed, epoch, 0, 0)
+            _place(self._loader, Start(self._loader.seed, epoch, 0))
 
     def __iter__(self) -> Iterator[TensorBatch]:
         self._check()
@@ -161,12 +159,15 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
 
     def _check(self) -> None:
         """Raise a ValueError if a pass would lose or repeat records of other ranks."""
-        check_group(self._loader, self._process_group)
+        self._loader._follow(self._loader._find_rank)
         check_not_divided(self, self._loader)
 
     def __getstate__(self) -> dict[str, Any]:
         self._check()  # workers have no process group
-        return self.__dict__ | {"_process_group": None}
+        return self.__dict__
+
+
+_STATE_KEYS = {"loader", "worker", "batch_size", "steps"}
 
 
 class _Pass(Iterator[TensorBatch]):
@@ -190,15 +191,29 @@ class _Pass(Iterator[TensorBatch]):
                 "of it each: pass num_workers=0, where threads decode, or 1"
             )
             raise ValueError(msg)
+        self._loaded: Mapping[str, Any] | None = None  # until the next batch
         self._pass = shared.begin(self._worker, self._n_workers)
         _place(loader, self._pass.start)
-        self._begin(loader.step + self._worker)
+        self._begin(self._worker)
 
-    def _begin(self, step: int) -> None:
-        self._step = step  # the next one
-        self._state: dict[str, Any] = {}  # of the loader, where the pass begins
+    def _begin(self, turn: int) -> None:
+        """Begin at the loader's step, from which this worker makes the `turn`-th."""
+        self._step = self._loader.step + turn  # the next one
+        self._phase = self._loader._phase
+        self._state: dict[str, Any] = {}  # of the loader; empty until it is asked for
+        self._n_unsaved = 0  # batches since the last call of state_dict
         self._batches: Iterator[Batch] | None = None
         self._is_finished = False
+
+    def _resume(self, state: Mapping[str, Any]) -> None:
+        """Begin at the first of the next batches in the states of all workers."""
+        position, first = self._shared.resumed_at(self._n_workers)
+        self._loader.load_state_dict({**state["loader"], "position": position})
+        self._begin((self._worker - first) % self._n_workers)
+        if self._loader.epoch != self._pass.start.epoch:
+            self._is_finished = True  # the states are of the end of the epoch
+        else:
+            self._loaded = None
 
     def __next__(self) -> TensorBatch:
         if self._is_finished:
@@ -210,7 +225,11 @@ class _Pass(Iterator[TensorBatch]):
                 "set_epoch() before each pass"
             )
             raise RuntimeError(msg)
-        if self._n_workers == 1:
+        if self._loaded is not None:
+            self._resume(self._loaded)
+        if self._is_finished:
+            batch = None
+        elif self._n_workers == 1:
             batch = self._next_in_order()
         else:
             is_over = self._step >= len(self._loader)
@@ -220,6 +239,7 @@ class _Pass(Iterator[TensorBatch]):
             raise StopIteration
         columns = tensors(batch, self._ragged)
         self._step += self._n_workers
+        self._n_unsaved += 1
         return columns
 
     def _next_in_order(self) -> Batch | None:
@@ -236,20 +256,50 @@ class _Pass(Iterator[TensorBatch]):
     # What StatefulDataLoader asks for.
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place of this worker, behind the batch that it made last."""
+        """Return the state of the loader where the next batch of this worker begins."""
+        if self._loaded is not None:
+            return dict(self._loaded)
+        planner, start = self._loader._options.planner, self._pass.start
+        plan = planner.plan(start.seed, start.epoch, self._phase)
         if not self._state:
-            self._state = {**self._loader.state_dict(), **self._pass.start._asdict()}
-        return {"pass": self._state, "step": self._step}
+            self._state = self._loader.state_dict() | start._asdict()
+        position = plan.begin_of(min(self._step, plan.n_steps))
+        n_steps, self._n_unsaved = self._n_unsaved, 0
+        return {
+            "loader": {**self._state, "position": position},
+            "worker": [self._worker, self._n_workers],
+            "batch_size": planner.global_batch_size,
+            "steps": n_steps,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Move to the place of the same worker of the same number of workers."""
-        if set(state) != {"pass", "step"}:
-            msg = f"state of a pass must have the keys 'pass' and 'step', got {state}"
+        """Move to the place of the same worker of the same number of workers.
+
+        Batch size and world size may differ: the rest of the epoch is delivered once.
+        """
+        if set(state) != _STATE_KEYS:
+            msg = f"state of a pass must have the keys {_STATE_KEYS}, got {set(state)}"
             raise ValueError(msg)
-        self._loader.load_state_dict(state["pass"])
-        start = _start_of(self._loader)
+        worker, n_workers = state["worker"]
+        if (worker, n_workers) != (self._worker, self._n_workers):
+            msg = (
+                f"state was saved by worker {worker} of {n_workers}, and this is worker "
+                f"{self._worker} of {self._n_workers}: pass num_workers={n_workers}, or "
+                "use fr.torch.loader, whose state does not depend on workers"
+            )
+            raise ValueError(msg)
+        batch_size = self._loader._current_planner().global_batch_size
+        if n_workers > 1 and state["steps"] > 1 and batch_size != state["batch_size"]:
+            msg = (
+                "state counts batches after its last snapshot, which have another size "
+                "now: save with snapshot_every_n_steps=1 in StatefulDataLoader"
+            )
+            raise ValueError(msg)
+        self._loader.load_state_dict(state["loader"])
+        seed, epoch, position = (int(state["loader"][name]) for name in Start._fields)
+        start = Start(seed, epoch, position)
         self._pass = self._shared.resume(self._worker, self._n_workers, start)
-        self._begin(state["step"])
+        self._loaded = state
 
 
 def _start_of(loader: Loader) -> Start:
@@ -263,4 +313,5 @@ def _place(loader: Loader, start: Start) -> None:
     if start.position or start.seed != loader.seed:
         loader.load_state_dict({**loader.state_dict(), **start._asdict()})
     else:
-        loader._move(start.seed, start.epoch, 0, 0)  # which needs no index
+        # Needs no index.
+        loader._move(start.seed, start.epoch, 0, 0, loader._current_planner())

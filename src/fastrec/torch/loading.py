@@ -79,8 +79,9 @@ def loader(
     ragged : {"offsets", "nested"}, default "offsets"
         What a `RaggedArray` becomes; see `tensors`.
     process_group : torch.distributed.ProcessGroup, optional
-        The processes that share the epoch, if not all of torch.distributed do; see
-        `check_group`. A Dataset takes rank and world size from it.
+        The processes that divide the data, if not all of torch.distributed do, as in
+        tensor or pipeline parallelism: ``mesh["dp"].get_group()``. Rank and world size
+        are those of this process in it when an epoch begins, unless they were given.
     **options
         Of `fastrec.Dataset.loader`, for a Dataset.
 
@@ -95,7 +96,7 @@ def loader(
     TypeError, ValueError
         If an option is invalid, or `source` is a Loader and has loader options.
     ValueError
-        If the loader has another rank than this process in its group.
+        If the loader was given another rank than this process has in the group.
     RuntimeError
         If torch finds no GPU for a CUDA device, or has no page-locked memory for
         ``pin_memory=True``.

@@ -1,8 +1,10 @@
-"""Ranks: whether a loader reads the part of its process group's rank."""
+"""Ranks: a loader reads the part of this process in its process group."""
 
 from __future__ import annotations
 
+import copy
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed
@@ -11,8 +13,47 @@ import torch.utils.data
 from fastrec.dataset.adapted import LoaderKeywords, loader_of
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
+from fastrec.loader.ranks import Rank, current_rank, rank_in_group
 
-__all__ = ["check_group", "check_not_divided", "loader_in_group"]
+__all__ = ["check_not_divided", "loader_in_group"]
+
+
+@dataclass(frozen=True)
+class GroupRank:
+    """Finds the rank of a loader in a process group; refuses a loader of another rank."""
+
+    process_group: torch.distributed.ProcessGroup | None
+
+    def __call__(self, known: Rank) -> Rank:
+        distributed = torch.distributed
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return current_rank(known)
+        rank = distributed.get_rank(self.process_group)
+        if rank < 0:
+            msg = (
+                "this process is not in process_group: pass the group of ranks that divide "
+                "the data and that this process is in"
+            )
+            raise ValueError(msg)
+        place = rank, distributed.get_world_size(self.process_group)
+        if self.process_group is not None:
+            return rank_in_group(known, place, "process_group")
+        hint = (
+            ". If several ranks train on the same rows (tensor or pipeline parallelism), "
+            "pass process_group="
+        )
+        return rank_in_group(known, place, "torch.distributed", hint)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Another process cannot use the group, so a copy there keeps its rank.
+        return (GroupRank, (None,)) if self.process_group is None else (KeptRank, ())
+
+
+class KeptRank:
+    """Returns the rank that a loader has."""
+
+    def __call__(self, known: Rank) -> Rank:
+        return known
 
 
 def loader_in_group(
@@ -22,71 +63,11 @@ def loader_in_group(
     options: LoaderKeywords,
     process_group: torch.distributed.ProcessGroup | None,
 ) -> Loader[Any]:
-    """Return the loader of `source`, which must have the rank of this process."""
-    place = None if process_group is None else _place_in(process_group)
-    loader = loader_of(adapter, source, batch_size, options, place)
-    check_group(loader, process_group)
+    """Return a copy of the loader of `source`, with the rank of this process."""
+    find_rank = GroupRank(process_group)
+    loader = copy.copy(loader_of(adapter, source, batch_size, options, find_rank))
+    loader._follow(find_rank)
     return loader
-
-
-def check_group(
-    loader: Loader[Any], process_group: torch.distributed.ProcessGroup | None = None
-) -> None:
-    """Raise a ValueError if a loader has another rank than this process in its group.
-
-    Ranks would then train on the same records, or leave some out. Does nothing if
-    torch.distributed is not initialised.
-
-    Parameters
-    ----------
-    loader : fastrec.Loader
-    process_group : torch.distributed.ProcessGroup, optional
-        The ranks that divide the data; by default all. They are fewer if several
-        processes train on the same rows, as in tensor or pipeline parallelism: pass
-        ``mesh["dp"].get_group()`` of a device mesh.
-
-    Raises
-    ------
-    ValueError
-        If they disagree, or this process is not in the group.
-    """
-    place = _place_in(process_group)
-    if place is None or place == (loader.rank, loader.world_size):
-        return
-    rank, world_size = place
-    whose = "torch.distributed" if process_group is None else "process_group"
-    msg = (
-        f"the loader is {loader._rank}, but this process is rank {rank} of {world_size} "
-        f"in {whose}: make the loader after init_process_group(), or pass "
-        f"rank={rank}, world_size={world_size} to it"
-    )
-    if process_group is None:
-        msg += (
-            ". If several ranks train on the same rows (tensor or pipeline parallelism), "
-            "pass process_group="
-        )
-    else:
-        msg += (
-            "; or pass a Dataset with loader options: it takes both from process_group"
-        )
-    raise ValueError(msg)
-
-
-def _place_in(
-    process_group: torch.distributed.ProcessGroup | None,
-) -> tuple[int, int] | None:
-    """Return rank and world size in a group, or None without torch.distributed."""
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return None
-    rank = distributed.get_rank(process_group)
-    if rank < 0:
-        msg = (
-            "this process is not in process_group: pass the group of ranks that divide "
-            "the data and that this process is in"
-        )
-        raise ValueError(msg)
-    return rank, distributed.get_world_size(process_group)
 
 
 def check_not_divided(

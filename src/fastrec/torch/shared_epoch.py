@@ -7,8 +7,8 @@ So the parent and all workers share these words:
 
     epoch | count | n_workers  the pass begun last; without workers, the next one
     seed, position             where that epoch begins: see `fastrec.Loader.state_dict`
-    epoch + 1                  for each worker, the epoch that it has begun last
-    ...
+    epoch + 1, position        for each worker, the epoch that it has begun last, and
+    ...                        where its next batch was in a state that it has loaded
 
 `count` is the number of passes that its workers have begun. A worker joins the pass if it
 is one of the same number of workers, has begun as many passes, and has not begun this one.
@@ -63,7 +63,7 @@ class SharedEpoch:
         self._owner = os.getpid()
         self._n_begun = self._last_here = 0
         # A tensor, which can be passed to workers however they are started.
-        n_words = _FIRST_WORKER + _WORKERS_MAX
+        n_words = _FIRST_WORKER + 2 * _WORKERS_MAX
         self._share(torch.zeros(n_words, dtype=torch.int64, device="cpu"))
         self._restart(start)
 
@@ -110,7 +110,7 @@ class SharedEpoch:
             start = start._replace(epoch=epoch + 1, position=0)
         elif n_before and self._n_begun < count:
             return Pass(0, start)  # over before it began
-        return self.resume(worker, n_workers, start)
+        return self._start(worker, n_workers, start)
 
     def is_running(self, begun: Pass) -> bool:
         """Return whether no later pass was begun."""
@@ -127,7 +127,24 @@ class SharedEpoch:
         self._words[_FIRST_WORKER:] = 0
 
     def resume(self, worker: int, n_workers: int, start: Start) -> Pass:
-        """Begin the pass of the last `begin` at `start`; all its workers do so."""
+        """Begin the pass of the last `begin` where a state has the next batch of `worker`.
+
+        All its workers do so, each with a state of this epoch.
+        """
+        self._words[_FIRST_WORKER + _WORKERS_MAX + worker] = start.position
+        return self._start(worker, n_workers, start)
+
+    def resumed_at(self, n_workers: int) -> tuple[int, int]:
+        """Return the position of the next batch of all workers, and which of them has it.
+
+        A StatefulDataLoader asks for a batch once all workers have loaded their states.
+        """
+        first = _FIRST_WORKER + _WORKERS_MAX
+        positions = self._words[first : first + n_workers]
+        worker = int(positions.argmin())
+        return int(positions[worker]), worker
+
+    def _start(self, worker: int, n_workers: int, start: Start) -> Pass:
         self._words[_FIRST_WORKER + worker] = start.epoch + 1
         self._words[_SEED], self._words[_POSITION] = start.seed, start.position
         count = min(self._n_begun, _COUNT_MAX)
