@@ -118,6 +118,7 @@ MEMBERS = {
     ],
     fr.Loader: [
         "batch",
+        "batch_sampler",
         "batch_size",
         "close",
         "dataset",
@@ -274,7 +275,6 @@ SUBMODULES = {
         "Dataset",
         "IterableDataset",
         "Jagged",
-        "check_group",
         "collate",
         "loader",
         "tensors",

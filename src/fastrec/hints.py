@@ -91,6 +91,11 @@ _HINTS: dict[str, dict[str, str]] = {
     "Loader": {
         "map": f"transform=function in ds.loader(); {_PER_ROW}",
         "prefetch": "prefetch= in ds.loader()",
+        "sampler": (  # accelerate asks for it before it skips batches
+            "loader.seek(n) to skip batches; to resume a Hugging Face Trainer, load the "
+            "loader's state in get_train_dataloader() and pass ignore_data_skip=True to "
+            "TrainingArguments"
+        ),
         "shape": (  # Keras asks for it before it converts an array
             "for batch in loader, because a Loader is not an array; for Keras, "
             'model.fit(fr.keras.PyDataset(loader, label_key="label"), shuffle=False)'

@@ -8,6 +8,7 @@ rows of any lengths for it, by `fastrec.FixedLenSequence` or in a transform.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +22,7 @@ from fastrec.dataset.dataset import Dataset
 from fastrec.display import ShortRow
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Conversion, with_conversion
+from fastrec.loader.ranks import Rank, current_rank, rank_in_group
 from fastrec.options import extra, non_negative_int
 
 with extra("jax", "fastrec.jax"):
@@ -111,9 +113,25 @@ def loader(
     """
     n_ahead = non_negative_int("prefetch_to_device", prefetch_to_device)
     shard = ProcessShard.of(sharding)
-    made = loader_of("fr.jax.loader", source, batch_size, options, shard.place)
+    find_rank = ShardRank(shard.place, is_shared=not shard.is_local)
+    made = loader_of("fr.jax.loader", source, batch_size, options, find_rank)
+    made = copy.copy(made)
+    made._follow(find_rank)
     shard.check(made)
     return with_conversion(made, Conversion(Placement(shard, made.batch_size), n_ahead))
+
+
+@dataclass(frozen=True)
+class ShardRank:
+    """Finds the rank of a loader in a sharding, or among JAX's processes."""
+
+    place: tuple[int, int] | None
+    is_shared: bool  # whether arrays have rows of several processes
+
+    def __call__(self, known: Rank) -> Rank:
+        if self.place is None or (known.is_given and not self.is_shared):
+            return current_rank(known)
+        return rank_in_group(known, self.place, "the sharding")
 
 
 @dataclass(frozen=True)
@@ -167,14 +185,6 @@ class ProcessShard:
 
     def check(self, source: Loader) -> None:
         """Raise a ValueError if the sharding cannot divide the batches of a loader."""
-        given = source.rank, source.world_size
-        if self.place and not self.is_local and given != self.place:
-            rank, world_size = self.place
-            msg = (
-                f"loader must be rank {rank} of {world_size}, as the sharding has it, got "
-                f"rank {given[0]} of {given[1]}"
-            )
-            raise ValueError(msg)
         n_rows, n_shards = source.batch_size, self.n_shards
         if self.is_global:
             n_shards *= source.world_size

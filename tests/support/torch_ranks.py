@@ -28,7 +28,7 @@ WORLD_SIZE = 2
 
 def refusal(loader: fr.Loader, **options: Untyped) -> str:
     try:
-        fr.torch.check_group(loader, **options)
+        fr.torch.loader(loader, **options)
     except ValueError as error:
         return str(error)
     return ""
@@ -36,13 +36,14 @@ def refusal(loader: fr.Loader, **options: Untyped) -> str:
 
 def refusals(ds: fr.Dataset, rank: int) -> dict[str, str]:
     alone = ds.loader(4, rank=0, world_size=1)
+    given = ds.loader(4, rank=rank, world_size=2)
     # Each rank has a separate group, as if both trained on the same rows.
     groups: Untyped = [dist.new_group([i]) for i in range(WORLD_SIZE)]
     return {
-        "as all": refusal(ds.loader(4)),
+        "given": refusal(given),
         "as alone": refusal(alone),
         "as alone in its group": refusal(alone, process_group=groups[rank]),
-        "as one of all in its group": refusal(ds.loader(4), process_group=groups[rank]),
+        "given in another group": refusal(given, process_group=groups[rank]),
         "in the other's group": refusal(alone, process_group=groups[1 - rank]),
     }
 
@@ -66,7 +67,6 @@ def main() -> None:
     faulthandler.dump_traceback_later(SECONDS_TO_HANG, exit=True)
     rank, folder, path = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     ds = fr.open(path, features={"n": fr.FixedLen((), "int64")})
-    too_early = ds.loader(4)
     dist.init_process_group(
         "gloo",
         init_method=(folder / "ranks").as_uri(),
@@ -74,7 +74,6 @@ def main() -> None:
         world_size=WORLD_SIZE,
     )
     found: dict[str, Any] = {"refusals": refusals(ds, rank)}
-    found["refusals"]["made too early"] = refusal(too_early)
     dataset = fr.torch.IterableDataset(ds, 4, shuffle=True)
     found["seen"], found["weight"] = train(DataLoader(dataset, batch_size=None))
     options: Untyped = {"num_workers": 1, "multiprocessing_context": "fork"}

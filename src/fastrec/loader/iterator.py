@@ -112,6 +112,8 @@ class BatchIterator(Iterator[Any]):
 
     def _advance(self, at: Cursor) -> Delivered | None:
         """Return the next batch; None when the epoch ends."""
+        if self.is_unopened and at.iteration is self._begin.iteration:
+            self._begin = at  # set_epoch may have moved it
         begin = self._begin
         is_of_this_epoch = at.iteration is begin.iteration and at.epoch == begin.epoch
         if self._is_closed or self._is_finished or not is_of_this_epoch:
@@ -202,7 +204,12 @@ class BatchIterator(Iterator[Any]):
             source = threads.next
         if options.conversion is not None:
             stop = functools.partial(_stop, decoder, threads)
-            source = Prefetcher(source, stop, options.conversion).next
+            source = Prefetcher(
+                source,
+                stop,
+                options.conversion,
+                lambda: options.planner.plan(at.seed, at.epoch, at.phase).n_steps,
+            ).next
         self._source = source
         return source
 
@@ -263,10 +270,15 @@ class BatchIterator(Iterator[Any]):
         if is_exiting() and threading.current_thread() is not threading.main_thread():
             raise SystemExit  # ends the thread silently
         msg = (
-            "this iterator was closed by a later iter(loader) or by close(); a loader has "
-            "one running epoch"
+            "this iterator was closed: a loader has one running epoch, which ends at a "
+            "later iter(loader), set_epoch(), seek(), load_state_dict() or close()"
         )
         raise RuntimeError(msg)
+
+    @property
+    def is_unopened(self) -> bool:
+        """Whether no batch was asked for."""
+        return not self._plans
 
     def close(self) -> None:
         """Stop the threads and end the epoch of this iterator."""

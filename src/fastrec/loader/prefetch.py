@@ -53,11 +53,15 @@ class Conversion:
         The number of batches to convert ahead of the delivered one.
     finish : callable, optional
         ``finish(converted)`` returns the dict to deliver, when it is delivered.
+    announce : callable, optional
+        ``announce(is_last)`` is called when a batch is delivered, and with None at the
+        end of the epoch; ``is_last()`` returns whether no batch follows.
     """
 
     convert: Callable[[Batch], Any]
     n_ahead: int = 0
     finish: Callable[[Any], Batch] | None = None
+    announce: Callable[[Callable[[], bool] | None], None] | None = None
 
     def __call__(self, batch: Batch, places: Places | None = None) -> Batch:
         """Convert a batch for immediate delivery."""
@@ -94,11 +98,16 @@ class Prefetcher:
     """
 
     def __init__(
-        self, source: Source, stop: Callable[[], object], conversion: Conversion
+        self,
+        source: Source,
+        stop: Callable[[], object],
+        conversion: Conversion,
+        n_steps: Callable[[], int],
     ) -> None:
         self._source = source
         self._stop = stop
         self._conversion = conversion
+        self._n_steps = n_steps
         self._ready: deque[Delivered] = deque()
         self._is_at_end = False
         self._error: Exception | None = None
@@ -110,16 +119,19 @@ class Prefetcher:
         """
         while not self._is_at_end and len(self._ready) <= self._conversion.n_ahead:
             self._take()
+        finish, announce = self._conversion.finish, self._conversion.announce
         if not self._ready:
+            if announce is not None:
+                announce(None)
             if self._error is not None:
                 raise self._error
             return None
         first = self._ready.popleft()
-        if self._conversion.finish is None:
+        if announce is not None:
+            announce(lambda: first.step + 1 == self._n_steps())
+        if finish is None:
             return first
-        return first._replace(
-            batch=_with_note(self._conversion.finish, first.batch, first.places)
-        )
+        return first._replace(batch=_with_note(finish, first.batch, first.places))
 
     def _take(self) -> None:
         try:

@@ -86,14 +86,18 @@ def current_rank(known: Rank) -> Rank:
     return known
 
 
-def rank_in_group(known: Rank, place: tuple[int, int], group: str, hint: str) -> Rank:
+def rank_in_group(
+    known: Rank, place: tuple[int, int], group: str, hint: str = ""
+) -> Rank:
     """Return the rank `place` of this process in a group.
 
     Raises a ValueError, which ends with `hint`, if the loader was given another rank.
     """
     found = Rank(*place, group)
-    if not known.is_given or known.is_same(found):
-        return known if known.is_same(found) else found
+    if known.is_same(found):
+        return known
+    if not known.is_given:
+        return found
     msg = (
         f"the loader is {known}, but this process is rank {found.rank} of "
         f"{found.world_size} in {group}: leave out rank= and world_size=, or pass "

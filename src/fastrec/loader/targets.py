@@ -9,6 +9,7 @@ import numpy as np
 
 from fastrec.arrays.batch import Batch
 from fastrec.loader.collate import VALID
+from fastrec.sources.view import SOURCE
 
 __all__ = ["NO_BATCHES", "Key", "Keys", "Targets"]
 
@@ -53,7 +54,7 @@ class Targets:
             raise ValueError(msg)
 
     def _inputs(self, names: Sequence[Key]) -> list[Any]:
-        others = [*self._labels, self._weight_key, VALID]
+        others = [*self._labels, self._weight_key, VALID, SOURCE]
         return [name for name in names if name not in others]
 
     def __call__(self, batch: Batch) -> tuple[Any, ...]:

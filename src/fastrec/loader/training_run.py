@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from fastrec.loader.epoch_plan import EpochPlan
@@ -85,7 +86,19 @@ class TrainingRun:
 
         Builds the index of the dataset if it has none.
         """
+        at = self._progress.cursor
+        if not at.is_begun:
+            self._begin_at(at.step)
         return self._plan().n_steps
+
+    @property
+    def batch_sampler(self) -> SimpleNamespace:
+        """An object with the attribute ``sampler``, which is this loader.
+
+        Lightning calls ``batch_sampler.sampler.set_epoch`` before each epoch, so a run
+        that it resumes at the end of an epoch has the order of the next one.
+        """
+        return SimpleNamespace(sampler=self)
 
     @property
     def _planner(self) -> Planner:
@@ -171,11 +184,17 @@ class TrainingRun:
 
         A loop ``for epoch in ...: loader.set_epoch(epoch)`` works but does not need the
         call: the loader counts epochs itself. The call keeps a step that
-        `load_state_dict` or `seek` has set in this epoch.
+        `load_state_dict` or `seek` has set in this epoch, and an iterator that has
+        delivered no batch yet, which then delivers those of `epoch`.
         """
         epoch = non_negative_int("epoch", epoch)
-        if epoch != self.epoch or self._progress.cursor.is_begun:
-            self._move(self.seed, epoch, 0, 0, self._options.planner)
+        at, iterator = self._progress.cursor, self._running()
+        if epoch == at.epoch and not at.is_begun:
+            return
+        if iterator is not None and iterator.is_unopened:
+            self._progress.move(at.seed, epoch, 0, 0)
+        else:
+            self._move(at.seed, epoch, 0, 0, self._options.planner)
 
     def _move(
         self, seed: int, epoch: int, step: int, phase: int, planner: Planner

@@ -127,8 +127,18 @@ def copied(
 def mapped(
     columns: Mapping[str, Any], function: Callable[[torch.Tensor], torch.Tensor]
 ) -> dict[str, Any]:
-    """Return the columns after `function` was applied to each of their tensors."""
-    return {name: _mapped(column, function) for name, column in columns.items()}
+    """Return the columns after `function` was applied to each of their tensors.
+
+    It is called once for offsets that several columns share.
+    """
+    known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def once(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in known:  # an id is that of a tensor that is alive
+            known[id(tensor)] = tensor, function(tensor)
+        return known[id(tensor)][1]
+
+    return {name: _mapped(column, once) for name, column in columns.items()}
 
 
 def _mapped(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray
+from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 
 __all__ = ["Jagged", "RaggedAs", "TensorBatch", "check_ragged", "converted", "tensors"]
 
@@ -107,7 +107,8 @@ def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> TensorBat
         As a loader yields it.
     ragged : {"offsets", "nested"}, default "offsets"
         Whether a `RaggedArray` becomes a `Jagged`, or a nested tensor of layout
-        ``torch.jagged``, which has one ragged dimension.
+        ``torch.jagged``, which has one ragged dimension. Columns whose rows have equal
+        lengths share their offsets, so that torch can add their nested tensors.
 
     Returns
     -------
@@ -123,13 +124,38 @@ def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> TensorBat
         rows; names the column.
     """
     check_ragged(ragged)
-    return {name: converted(name, column, ragged) for name, column in batch.items()}
+    columns = {
+        name: converted(name, column, "offsets") for name, column in batch.items()
+    }
+    known: list[torch.Tensor] = []
+    for name, column in columns.items():
+        if isinstance(column, Jagged):
+            equal = (offsets for offsets in known if offsets.equal(column.offsets))
+            offsets = next(equal, column.offsets)
+            if offsets is column.offsets:
+                known.append(offsets)
+            columns[name] = Jagged(column.values, offsets)
+    return as_asked(columns, ragged)
+
+
+def as_asked(columns: Batch, ragged: RaggedAs) -> Batch:
+    """Return columns whose `Jagged` rows are nested tensors, if `ragged` says so."""
+    if ragged == "offsets":
+        return columns
+    return {
+        name: _named(name, column.nested) if isinstance(column, Jagged) else column
+        for name, column in columns.items()
+    }
 
 
 def converted(name: str, column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401
     """Return one column as `tensors` does; `ragged` must be valid."""
+    return _named(name, _of, column, ragged)
+
+
+def _named(name: str, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
     try:
-        return _of(column, ragged)
+        return function(*arguments)
     except TypeError as error:
         msg = f"column {name!r}: {error}"
         raise TypeError(msg) from None

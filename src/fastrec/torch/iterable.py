@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,9 @@ from fastrec.loader.loader import Loader
 from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report
 from fastrec.options import non_negative_int
+from fastrec.torch.accelerate import check_not_divided
 from fastrec.torch.columns import RaggedAs, TensorBatch, check_ragged, tensors
-from fastrec.torch.ranks import check_not_divided, loader_in_group
+from fastrec.torch.ranks import loader_in_group
 from fastrec.torch.shared_epoch import EPOCH_MAX, SharedEpoch, Start, worker_place
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ __all__ = ["IterableDataset"]
 class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
     """The batches of a loader as an iterable dataset of torch.
 
-    Pass it to a DataLoader with ``batch_size=None``: it yields whole batches, dicts of
+    Pass it to a DataLoader with ``batch_size=None``, which it requires: it yields whole batches, dicts of
     tensors as `tensors` makes them. They are the batches of the loader, in its order, for
     any number of workers: worker `w` of `n` makes the steps `w`, ``w + n``, ``w + 2 * n``
     and so on. Without workers, and with one, the loader's own threads decode; with more,
@@ -155,6 +157,7 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
 
     def __iter__(self) -> Iterator[TensorBatch]:
         self._check()
+        _check_not_stacked(sys._getframe(1).f_locals.get("self"))
         return _Pass(self._loader, self._shared, self._ragged)
 
     def _check(self) -> None:
@@ -165,6 +168,22 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
     def __getstate__(self) -> dict[str, Any]:
         self._check()  # workers have no process group
         return self.__dict__
+
+
+def _check_not_stacked(caller: object) -> None:
+    """Raise a ValueError if a DataLoader would stack batches to batches of batches."""
+    fetch, collate = torch.utils.data._utils.fetch, torch.utils.data.default_collate
+    if (
+        isinstance(caller, fetch._IterableDatasetFetcher)
+        and caller.auto_collation
+        and caller.collate_fn is collate
+    ):
+        msg = (
+            "cannot stack batches of a fastrec IterableDataset to batches again: pass "
+            "batch_size=None to the DataLoader, and the batch size to the dataset: "
+            "DataLoader(fr.torch.IterableDataset(ds, 256), batch_size=None)"
+        )
+        raise ValueError(msg)
 
 
 _STATE_KEYS = {"loader", "worker", "batch_size", "steps"}

@@ -12,6 +12,7 @@ the event behind its copy.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import weakref
@@ -29,8 +30,15 @@ from fastrec.dataset.adapted import LoaderKeywords
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Conversion, with_conversion
+from fastrec.torch.accelerate import Announcer
 from fastrec.torch.blocks import block_tensors, copied, mapped, page_locked, view_at
-from fastrec.torch.columns import Jagged, RaggedAs, TensorBatch, check_ragged, tensors
+from fastrec.torch.columns import (
+    RaggedAs,
+    TensorBatch,
+    as_asked,
+    check_ragged,
+    tensors,
+)
 from fastrec.torch.ranks import loader_in_group
 
 if TYPE_CHECKING:
@@ -124,13 +132,13 @@ def loader(
         conversion = Conversion(copies.begin, _N_AHEAD, copies.finish)
     elif target.type != "cpu":
         conversion = Conversion(partial(_moved, device=target, ragged=ragged))
-        return with_conversion(loader, conversion)
     else:
         conversion = Conversion(
             partial(_pinned if pin_memory else tensors, ragged=ragged)
         )
+    conversion = dataclasses.replace(conversion, announce=Announcer())
     result = with_conversion(loader, conversion)
-    if pin_memory:
+    if pin_memory and target.type in ("cpu", "cuda"):
         result._allocate_by(page_locked, recycles=is_cuda)
     return result
 
@@ -152,18 +160,9 @@ def _check_page_locked(target: torch.device) -> None:
         raise RuntimeError(msg) from error
 
 
-def _as_asked(columns: Batch, ragged: RaggedAs) -> Batch:
-    if ragged == "offsets":
-        return columns
-    return {
-        name: column.nested() if isinstance(column, Jagged) else column
-        for name, column in columns.items()
-    }
-
-
 def _moved(batch: Batch, device: torch.device, ragged: RaggedAs) -> Batch:
     columns, _ = copied(batch, lambda source: source.to(device))
-    return _as_asked(columns, ragged)
+    return as_asked(columns, ragged)
 
 
 def _pinned(batch: Batch, ragged: RaggedAs) -> Batch:
@@ -177,7 +176,7 @@ def _pinned(batch: Batch, ragged: RaggedAs) -> Batch:
                 return view_at(block.bytes, tensor, begin)
         return tensor.pin_memory()
 
-    return _as_asked(mapped(tensors(batch), pinned), ragged)
+    return as_asked(mapped(tensors(batch), pinned), ragged)
 
 
 class SideStream:
@@ -278,7 +277,7 @@ class CopiesAhead:
         """Return the columns, which later computation may use."""
         assert self._side is not None
         self._side.join(arriving.event, arriving.copies)
-        return _as_asked(arriving.columns, self._ragged)
+        return as_asked(arriving.columns, self._ragged)
 
     def _release(self, side: SideStream) -> None:
         """Release the batches that were copied; wait for the oldest if there are many."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed
-import torch.utils.data
 
 from fastrec.dataset.adapted import LoaderKeywords, loader_of
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
 from fastrec.loader.ranks import Rank, current_rank, rank_in_group
 
-__all__ = ["check_not_divided", "loader_in_group"]
+__all__ = ["loader_in_group"]
 
 
 @dataclass(frozen=True)
@@ -68,39 +66,3 @@ def loader_in_group(
     loader = copy.copy(loader_of(adapter, source, batch_size, options, find_rank))
     loader._follow(find_rank)
     return loader
-
-
-def check_not_divided(
-    dataset: torch.utils.data.IterableDataset[object], loader: Loader[Any]
-) -> None:
-    """Raise a ValueError if accelerate divides the batches of `dataset` among ranks.
-
-    A DataLoader of `Accelerator.prepare`, or of the Trainer of transformers, expects all
-    records from an IterableDataset, and gives each rank a part of them.
-    """
-    accelerate = sys.modules.get("accelerate.state")
-    if loader.world_size == 1 or accelerate is None:
-        return
-    # All instances share a state, which a first instance would create.
-    if not accelerate.PartialState._shared_state:
-        return
-    n_processes = accelerate.PartialState().num_processes
-    read = accelerate.GradientState().active_dataloader
-    if n_processes == 1 or read is None:
-        return
-    while read is not dataset and hasattr(read, "dataset"):
-        read = read.dataset
-    # It may be the DataLoader of other data, whose loop was left by a break.
-    is_other = type(read) is type(dataset) or not isinstance(
-        read, torch.utils.data.IterableDataset
-    )
-    if read is not dataset and is_other:
-        return
-    msg = (
-        f"cannot read a fastrec IterableDataset through accelerate: it has the records of "
-        f"{loader._rank} only, and accelerate would divide them among {n_processes} "
-        "processes again. Write loader = accelerator.prepare(fr.torch.loader("
-        "ds, batch_size=256, device=accelerator.device)); for a Trainer, write "
-        "train_dataset=fr.torch.Dataset(ds), data_collator=fr.torch.collate"
-    )
-    raise ValueError(msg)

@@ -1,0 +1,93 @@
+"""Accelerate: what it must know of loaders, and what it must not divide."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch.utils.data
+
+from fastrec.loader.loader import Loader
+
+__all__ = ["Announcer", "check_not_divided"]
+
+
+def _accelerate() -> Any:  # noqa: ANN401 (a module)
+    """Return ``accelerate.state`` if this process has an Accelerator, else None."""
+    accelerate = sys.modules.get("accelerate.state")
+    # All instances share a state, which a first instance would create.
+    if accelerate is None or not accelerate.PartialState._shared_state:
+        return None
+    return accelerate
+
+
+def _never() -> bool:
+    return False
+
+
+class Announcer:
+    """Tells accelerate which loader is read, and whether its last batch was delivered.
+
+    `Accelerator.accumulate` applies the gradients of a last, smaller group of batches
+    if it knows the end of the epoch.
+    """
+
+    remainder = 0  # no row is repeated, so gather_for_metrics keeps all
+
+    def __init__(self) -> None:
+        self._is_last = _never
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Announcer, ()
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """Whether the batch that was delivered last ends the epoch."""
+        return self._is_last()
+
+    def __call__(self, is_last: Callable[[], bool] | None) -> None:
+        """Announce a delivered batch, or None at the end of the epoch."""
+        accelerate = _accelerate()
+        if accelerate is None:
+            return
+        state = accelerate.GradientState()
+        self._is_last = is_last or _never
+        if is_last is None:
+            state._remove_dataloader(self)
+        elif state.active_dataloader is not self:
+            state._remove_dataloader(self)
+            state._add_dataloader(self)
+
+
+def check_not_divided(
+    dataset: torch.utils.data.IterableDataset[object], loader: Loader[Any]
+) -> None:
+    """Raise a ValueError if accelerate divides the batches of `dataset` among ranks.
+
+    A DataLoader of `Accelerator.prepare`, or of the Trainer of transformers, expects all
+    records from an IterableDataset, and gives each rank a part of them.
+    """
+    accelerate = _accelerate()
+    if loader.world_size == 1 or accelerate is None:
+        return
+    n_processes = accelerate.PartialState().num_processes
+    read = accelerate.GradientState().active_dataloader
+    if n_processes == 1 or read is None:
+        return
+    while read is not dataset and hasattr(read, "dataset"):
+        read = read.dataset
+    # It may be the DataLoader of other data, whose loop was left by a break.
+    is_other = type(read) is type(dataset) or not isinstance(
+        read, torch.utils.data.IterableDataset
+    )
+    if read is not dataset and is_other:
+        return
+    msg = (
+        f"cannot read a fastrec IterableDataset through accelerate: it has the records of "
+        f"{loader._rank} only, and accelerate would divide them among {n_processes} "
+        "processes again. Write loader = accelerator.prepare(fr.torch.loader("
+        "ds, batch_size=256, device=accelerator.device)); for a Trainer, write "
+        "train_dataset=fr.torch.Dataset(ds), data_collator=fr.torch.collate"
+    )
+    raise ValueError(msg)
