@@ -547,7 +547,8 @@ def test_processes_refuse_what_would_not_fit_together(
         errors = process["errors"]
         assert "drop_last=True or pad_last=True" in errors["tail"]
         assert (
-            f"rank {i} of 2, as the sharding has it, got rank 0 of 4" in errors["rank"]
+            f"rank 0 of 4 (given), but this process is rank {i} of 2 in the sharding"
+            in errors["rank"]
         )
         assert "order the devices of the mesh by process" in errors["interleaved"]
         assert "a batch of 6 rows cannot be divided over 4" in errors["size"]

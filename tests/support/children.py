@@ -48,6 +48,7 @@ def start_program(program: str, *arguments: object) -> Child[str]:
     """Start a program of this directory. It prints a traceback if it hangs."""
     return Child(
         [sys.executable, SUPPORT / program, *map(str, arguments)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

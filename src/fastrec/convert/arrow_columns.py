@@ -7,6 +7,7 @@ list of these                             RaggedArray
 fixed_size_list of these                  ndarray or BytesArray ``(n, size)``
 fixed_size_list of fixed_size_list, ...   ndarray of that many dimensions, for `Raw`
 dictionary, run_end_encoded of these      the same, decoded
+struct of bytes and path                  BytesArray: images of Hugging Face datasets
 ========================================  ===============================================
 
 A null row omits the feature: arrays with nulls become masked arrays, others lists with
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 
 from fastrec.arrays.batch import BytesArray, RaggedArray
 from fastrec.arrays.layout import offsets_from
-from fastrec.convert.source import Columns
+from fastrec.convert.source import MEDIA, Columns, media_bytes
 from fastrec.errors import SchemaError
 from fastrec.features.base import Spec
 from fastrec.features.fixed import Raw
@@ -76,6 +77,8 @@ def _row_type(kind: pa.DataType) -> tuple[tuple[int, ...], pa.DataType]:
             kind = kind.value_type
         elif pa.types.is_fixed_size_list(kind):
             shape, kind = (*shape, kind.list_size), kind.value_type
+        elif _is_media(kind):
+            kind = pa.large_binary()
         else:
             return shape, kind
 
@@ -104,6 +107,11 @@ def _hint(kind: pa.DataType) -> str:
     is_number = types.is_integer(leaf) or types.is_floating(leaf) or leaf == pa.bool_()
     is_known = is_number or _is_bytes(leaf) or types.is_null(kind)
     return "" if is_known else _OMIT
+
+
+def _is_media(kind: pa.DataType) -> bool:
+    """Return whether a type is that of images, audio or videos of Hugging Face."""
+    return pa.types.is_struct(kind) and {f.name for f in kind} == MEDIA
 
 
 def _cast_to(name: str) -> str:
@@ -147,6 +155,8 @@ def _decoded(array: pa.Array) -> pa.Array:
             array = array.dictionary_decode()
         elif pa.types.is_run_end_encoded(array.type):
             array = pc.run_end_decode(array)
+        elif _is_media(array.type):
+            array = pa.array(map(media_bytes, array.to_pylist()), pa.large_binary())
         elif array.type in _VIEWS and array.null_count:
             # A cast would dereference null views, which Arrow never validates.
             return pa.array(array.to_pylist(), pa.large_binary())

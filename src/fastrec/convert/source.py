@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from fastrec.features.base import Spec
 
-__all__ = ["Columns", "Source", "select_columns"]
+__all__ = ["MEDIA", "Columns", "Source", "media_bytes", "select_columns"]
 
 # The argument of `Writer.write_batch`: arrays and lists of the same length, by name.
 Columns: TypeAlias = dict[str, Any]
 
 T = TypeVar("T")
+
+
+# The fields of an image, audio or video of a Hugging Face dataset.
+MEDIA = {"bytes", "path"}
+
+
+def media_bytes(value: Mapping[str, Any] | None) -> bytes | None:
+    """Return the bytes of an image, audio or video, or of the file that it names."""
+    if value is None or value["bytes"] is not None or value["path"] is None:
+        return None if value is None else value["bytes"]
+    return Path(value["path"]).read_bytes()
 
 
 class Source(ABC):

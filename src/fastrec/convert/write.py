@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fastrec.convert.source import MEDIA, media_bytes
 from fastrec.options import extra
 from fastrec.writer.writer import Writer
 
@@ -31,7 +32,8 @@ def write(
         iterable of mappings          rows, as for `Writer.write`: a list or a generator
         Arrow table                   an object with ``__arrow_c_stream__``: of pyarrow,
                                       pandas, polars, DuckDB, ...; needs pyarrow
-        ``datasets.Dataset``          of Hugging Face; needs pyarrow
+        ``datasets.Dataset``          of Hugging Face; needs pyarrow. Images are written
+                                      as they are stored, also of an IterableDataset
         ============================  ==================================================
 
         Rows and tables are written in pieces, so a generator may yield more than fits
@@ -76,6 +78,9 @@ def write(
             from fastrec.convert.tables import ArrowSource
             from fastrec.convert.to_tfrecords import write_tfrecords
         return write_tfrecords(ArrowSource(data), path, **options)
+    if getattr(data, "features", None) and hasattr(data, "decode"):
+        # An IterableDataset of Hugging Face would decode images.
+        data = map(_as_stored, data.decode(False))
     if isinstance(data, (str, bytes, bytearray)) or not isinstance(data, Iterable):
         raise TypeError(f"cannot write {type(data).__name__}: {_ACCEPTED}")
     with Writer(path, **options) as writer:
@@ -94,6 +99,15 @@ _ACCEPTED = (
     "pass a mapping of columns, an iterable of rows (mappings), an Arrow table or a "
     "datasets.Dataset"
 )
+
+
+def _as_stored(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: media_bytes(value)
+        if isinstance(value, Mapping) and set(value) == MEDIA
+        else value
+        for name, value in row.items()
+    }
 
 
 def _write_row(writer: Writer, i: int, row: object) -> None:

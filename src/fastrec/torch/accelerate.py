@@ -8,9 +8,10 @@ from typing import Any
 
 import torch.utils.data
 
+from fastrec.caller_warnings import warn_caller
 from fastrec.loader.loader import Loader
 
-__all__ = ["Announcer", "check_not_divided"]
+__all__ = ["Announcer", "check_not_divided", "warn_of_gathering"]
 
 
 def _accelerate() -> Any:  # noqa: ANN401 (a module)
@@ -58,6 +59,24 @@ class Announcer:
         elif state.active_dataloader is not self:
             state._remove_dataloader(self)
             state._add_dataloader(self)
+
+
+def warn_of_gathering(loader: Loader[Any]) -> None:
+    """Warn that accelerate cannot gather metrics if the last step is uneven on ranks."""
+    accelerate, planner = _accelerate(), loader._planner
+    if accelerate is None or planner.rank.world_size == 1 or planner.shuffle:
+        return
+    plan = loader._plan()
+    if planner.pad_last or not plan.n_steps:
+        return
+    n_last = plan.n_positions - plan.begin_of(plan.n_steps - 1)
+    if not planner.drop_last and n_last % planner.rank.world_size:
+        warn_caller(
+            f"the last batch has {n_last} rows for {planner.rank.world_size} ranks, and "
+            "gather_for_metrics() of accelerate fails on unequal numbers: for metrics, "
+            "pass pad_last=True and keep the rows where batch['__valid__'] is true, or "
+            "read fr.torch.Dataset(ds) in a DataLoader with collate_fn=fr.torch.collate"
+        )
 
 
 def check_not_divided(

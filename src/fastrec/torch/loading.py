@@ -30,7 +30,7 @@ from fastrec.dataset.adapted import LoaderKeywords
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Conversion, with_conversion
-from fastrec.torch.accelerate import Announcer
+from fastrec.torch.accelerate import Announcer, warn_of_gathering
 from fastrec.torch.blocks import block_tensors, copied, mapped, page_locked, view_at
 from fastrec.torch.columns import (
     RaggedAs,
@@ -122,6 +122,7 @@ def loader(
     loader = loader_in_group(
         "fr.torch.loader", source, batch_size, options, process_group
     )
+    warn_of_gathering(loader)
     is_cuda = target.type == "cuda"
     if pin_memory is None:
         pin_memory = is_cuda
