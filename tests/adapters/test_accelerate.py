@@ -3,7 +3,8 @@
 Goal
     Under Accelerate, no way of reading loses records silently. `fr.torch.loader` and
     the map-style data set deliver all of them; an IterableDataset whose batches
-    Accelerate would divide among the ranks again is refused with the line to write.
+    Accelerate would divide among the ranks again is refused with the line to write. The
+    gradients of the last batches of an epoch are applied, and metrics count each row once.
 Method
     Two processes with gloo (accelerate_ranks.py).
 """
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import fastrec as fr
 from children import SECONDS_TO_HANG, start_program
 from columns import Untyped, open_dataset
 from oracle import example, tfrecord_file
@@ -87,3 +89,27 @@ def test_a_trainer_of_rows_sees_all_of_them(found: list[dict[str, Any]]) -> None
     seen = [n for rank in found for step in rank["trainer of rows"] for n in step]
     assert set(seen) == set(range(N))
     assert len(seen) == 2 * BATCH_SIZE * 4  # accelerate fills the last batches
+
+
+def test_the_last_group_of_accumulated_batches_is_applied(
+    found: list[dict[str, Any]],
+) -> None:
+    n_batches = -(-N // (2 * BATCH_SIZE))
+    for rank in range(2):
+        assert found[rank]["updates"] == [-(-n_batches // 3)] * 2
+
+
+def test_metrics_count_each_row_once(found: list[dict[str, Any]]) -> None:
+    for rank in range(2):
+        gathered = found[rank]["gathered"]
+        assert sorted(gathered["padded"]) == sorted(gathered["rows"]) == list(range(N))
+        (warning,) = gathered["warnings"]
+        assert "pass pad_last=True" in warning
+        assert "fr.torch.Dataset(ds)" in warning
+
+
+def test_batches_are_skipped_by_seek(path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    loader = fr.torch.loader(open_dataset(path), BATCH_SIZE)
+    with pytest.raises(AttributeError, match=r"loader\.seek.*ignore_data_skip=True"):
+        accelerate.skip_first_batches(loader, 2)

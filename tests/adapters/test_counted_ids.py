@@ -70,7 +70,9 @@ def read(
     """Return what each rank of one and of two said, by their number."""
     begins = (sum(SIZES[:i]) for i in range(len(SIZES)))
     paths = [
-        write(tfrecord_file(example({b"n": ("int64", [begin + n])}) for n in range(size)))
+        write(
+            tfrecord_file(example({b"n": ("int64", [begin + n])}) for n in range(size))
+        )
         for begin, size in zip(begins, SIZES, strict=True)
     ]
     folder = tmp_path_factory.mktemp("states")

@@ -284,6 +284,14 @@ def test_weights_weigh_rows(ds: Untyped) -> None:
     assert squared(weighted) == pytest.approx(np.average(errors, weights=WEIGHTS))
 
 
+def test_the_source_of_rows_of_a_mix_is_no_input(ds: Untyped) -> None:
+    halves = {"a": ds.select(range(10)), "b": ds.select(range(10, N))}
+    mix = fr.mix(halves).select_columns(["x", "y"])
+    (x, y) = fr.keras.PyDataset(mix, BATCH_SIZE, label_key="y")[0]
+    assert x.shape == (BATCH_SIZE, 2)
+    assert y.shape == (BATCH_SIZE,)
+
+
 @pytest.mark.parametrize("weight_key", [None, "weight", "__valid__"])
 def test_rows_that_fill_a_batch_weigh_nothing(
     ds: Untyped, weight_key: str | None

@@ -555,6 +555,21 @@ def test_wrong_options_are_errors(ds: Untyped) -> None:
             make(ds, ragged="padded")
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_batches_that_would_be_stacked_again_are_refused(
+    ds: Untyped, num_workers: int
+) -> None:
+    dataset = iterable(dense(ds))
+    for batch_size in (1, 8):
+        loader = data.DataLoader(dataset, batch_size=batch_size, **of(num_workers))
+        error = error_of(loader)
+        assert isinstance(error, ValueError)
+        line = "DataLoader(fr.torch.IterableDataset(ds, 256), batch_size=None)"
+        assert line in str(error)
+    (first, *_) = data.DataLoader(dataset, collate_fn=lambda batches: batches[0])
+    assert first["n"].shape == (BATCH_SIZE,)
+
+
 def test_nested_tensors_come_from_workers(ds: Untyped) -> None:
     some = ds.select_columns(["n", "x"])
     (batch, *_) = through(iterable(some, ragged="nested", shuffle=False), 2)
@@ -591,6 +606,37 @@ def test_a_state_leaves_exactly_the_remaining_batches(
     remaining = epoch_of(ds, 1)[n_taken:]
     assert numbers(resumed) == (remaining or epoch_of(ds, 2))
     assert numbers(resumed) == epoch_of(ds, 2 if remaining else 3)
+
+
+def steps_of_snapshots(ds: Untyped, size: int, n_steps: int, state: Untyped) -> Untyped:
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+    dataset = fr.torch.IterableDataset(ds, size, shuffle=True)
+    loader = torchdata.StatefulDataLoader(
+        dataset, batch_size=None, snapshot_every_n_steps=n_steps, **of(2)
+    )
+    if state is not None:
+        loader.load_state_dict(state)
+    batches = iter(loader)
+    taken = flat(itertools.islice(batches, 18 if state is None else None))
+    return taken, loader.state_dict()
+
+
+def test_steps_after_a_snapshot_are_not_counted_in_another_size(ds: Untyped) -> None:
+    """StatefulDataLoader skips them itself, in batches of the size that it has then."""
+    for n_steps in (1, 14):
+        begun, state = steps_of_snapshots(ds, 2, n_steps, None)
+        rest, _ = steps_of_snapshots(ds, 2, n_steps, state)
+        assert sorted(begun + rest) == list(range(N))
+    with pytest.raises(ValueError, match="save with snapshot_every_n_steps=1"):
+        steps_of_snapshots(ds, BATCH_SIZE, 14, state)
+
+
+def test_a_state_is_of_one_worker_of_as_many(ds: Untyped) -> None:
+    state = iter(iterable(ds)).state_dict()
+    with pytest.raises(
+        ValueError, match="saved by worker 1 of 2, and this is worker 0"
+    ):
+        iter(iterable(ds)).load_state_dict({**state, "worker": [1, 2]})
 
 
 def test_a_state_is_small_and_of_its_data(ds: Untyped) -> None:

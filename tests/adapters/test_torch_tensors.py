@@ -11,6 +11,7 @@ Method
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -143,6 +144,23 @@ def test_ragged_rows_are_a_nested_tensor_if_asked_for(splits: str) -> None:
     for nested in (tensor_of(column, ragged="nested"), tensor_of(column).nested()):
         assert [row.tolist() for row in nested.unbind()] == [[0, 1], [], [2]]
         assert nested.values().data_ptr() == address(column.values)
+
+
+def test_columns_of_equal_lengths_can_be_subtracted() -> None:
+    batch = {
+        "state": ragged([[3, 5], [], [7]]),
+        "action": ragged([[1, 1], [], [2]]),
+        "other": ragged([[1], [2], [3]]),
+    }
+    nested = fr.torch.tensors(batch, ragged="nested")
+    rows = (nested["state"] - nested["action"]).unbind()
+    assert [row.tolist() for row in rows] == [[2, 4], [], [5]]
+    jagged = fr.torch.tensors(batch)
+    moved = importlib.import_module("fastrec.torch.blocks").mapped(jagged, torch.clone)
+    for columns in (jagged, moved):
+        assert columns["state"].offsets is columns["action"].offsets
+        assert columns["state"].offsets is not columns["other"].offsets
+    assert moved["state"].offsets is not jagged["state"].offsets
 
 
 def test_what_cannot_be_nested_is_an_error() -> None:

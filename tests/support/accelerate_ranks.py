@@ -12,6 +12,7 @@ import faulthandler
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -77,6 +78,56 @@ def by_accelerate(ds: fr.Dataset) -> dict[str, Untyped]:
     }
 
 
+def updates(ds: fr.Dataset) -> list[int]:
+    """Return how many updates each of two epochs makes in groups of three batches."""
+    import accelerate
+
+    accelerator: Untyped = accelerate.Accelerator(
+        cpu=True, gradient_accumulation_steps=3
+    )
+    layer = torch.nn.Linear(1, 1)
+    model, optimizer = accelerator.prepare(
+        layer, torch.optim.SGD(layer.parameters(), 1e-9)
+    )
+    loader = accelerator.prepare(fr.torch.loader(ds, BATCH_SIZE, shuffle=True))
+    other = accelerator.prepare(fr.torch.loader(ds, BATCH_SIZE, shuffle=True))
+    made = []
+    for _ in range(2):
+        made.append(0)
+        for batch in loader:
+            with accelerator.accumulate(model):
+                x = batch["n"].float().unsqueeze(1)
+                accelerator.backward(model(x).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+                made[-1] += accelerator.sync_gradients
+            list(other)  # as a validation within the epoch
+    return made
+
+
+def gathered(ds: fr.Dataset) -> dict[str, Untyped]:
+    """Return the rows that ranks gather for metrics, in the ways that are documented."""
+    import accelerate
+
+    accelerator: Untyped = accelerate.Accelerator(cpu=True)
+    padded = accelerator.prepare(fr.torch.loader(ds, 8, pad_last=True))
+    of_records = []
+    for batch in padded:
+        n, valid = accelerator.gather_for_metrics((batch["n"], batch["__valid__"]))
+        of_records += n[valid].tolist()
+    loader = DataLoader(fr.torch.Dataset(ds), 8, collate_fn=fr.torch.collate)
+    of_rows = []
+    for batch in accelerator.prepare(loader):
+        of_rows += accelerator.gather_for_metrics(batch["n"]).tolist()
+    odd = ds.select(range(len(ds) - 1))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        fr.torch.loader(odd, 8)
+        fr.torch.loader(odd, 8, pad_last=True)
+    said = [str(w.message) for w in warned if "gather_for_metrics" in str(w.message)]
+    return {"padded": of_records, "rows": of_rows, "warnings": said}
+
+
 class Model(torch.nn.Module):
     """A model with one weight that stores the rows of its batches."""
 
@@ -138,6 +189,8 @@ def main() -> None:
     )
     ds = fr.open(path, features={"n": fr.FixedLen((), "int64")})
     found = by_accelerate(ds) | by_trainer(ds, folder)
+    found["updates"] = updates(ds)
+    found["gathered"] = gathered(ds)
     dist.destroy_process_group()
     sys.stdout.write("\n" + json.dumps(found))
 

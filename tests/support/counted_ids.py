@@ -200,7 +200,9 @@ def main() -> None:
     for way, (made, read) in ways(ds, BATCH_SIZE).items():
         begun, state = read(made, N_STEPS, None)
         found["middle"][way] = begun
-        torch.save((way, "middle", state), FOLDER / f"{way}-middle-{WORLD_SIZE}-{RANK}.pt")
+        torch.save(
+            (way, "middle", state), FOLDER / f"{way}-middle-{WORLD_SIZE}-{RANK}.pt"
+        )
     for way, (made, read) in ways(ds, BATCH_SIZE).items():
         state = read(made, None, None)[1]
         torch.save((way, "end", state), FOLDER / f"{way}-end-{WORLD_SIZE}-{RANK}.pt")

@@ -56,9 +56,7 @@ def main() -> None:
     except ValueError as error:
         found["another rank"] = str(error)
     of_all = ds.loader(BATCH_SIZE)
-    found["a loader of all ranks"] = rows(
-        fr.torch.loader(of_all, process_group=group)
-    )
+    found["a loader of all ranks"] = rows(fr.torch.loader(of_all, process_group=group))
     dist.destroy_process_group()
     sys.stdout.write(json.dumps(found))
 

@@ -216,3 +216,20 @@ def test_hugging_face_datasets_are_written(tmp_path: Path, expected: list[Any]) 
     assert examples(tmp_path / "streamed") == expected
     with pytest.raises(ValueError, match="at least one row"):
         fr.write(tmp_path / "none", dataset.select([]))
+
+
+@pytest.mark.frameworks
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_hugging_face_images_are_written_as_they_are_stored(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    pillow = pytest.importorskip("PIL.Image")
+    pictures = [tmp_path / f"{n}.png" for n in range(3)]
+    for n, path in enumerate(pictures):
+        pillow.new("RGB", (2, 3), (n, 0, 0)).save(path)
+    stored = [picture.read_bytes() for picture in pictures]
+    features = datasets.Features({"image": datasets.Image()})
+    values = [{"bytes": stored[0], "path": None}, str(pictures[1]), str(pictures[2])]
+    dataset = datasets.Dataset.from_dict({"image": values}, features=features)
+    for form in (dataset, dataset.to_iterable_dataset()):
+        fr.write(tmp_path / "t.tfrecord", form, overwrite=True)
+        assert [row["image"] for row in fr.open(tmp_path / "t.tfrecord")] == stored

@@ -186,7 +186,7 @@ def _check_not_stacked(caller: object) -> None:
         raise ValueError(msg)
 
 
-_STATE_KEYS = {"loader", "worker", "batch_size", "steps"}
+_STATE_KEYS = {"loader", "worker", "batch_size", "interval"}
 
 
 class _Pass(Iterator[TensorBatch]):
@@ -221,6 +221,7 @@ class _Pass(Iterator[TensorBatch]):
         self._phase = self._loader._phase
         self._state: dict[str, Any] = {}  # of the loader; empty until it is asked for
         self._n_unsaved = 0  # batches since the last call of state_dict
+        self._interval = 0  # the most that there were
         self._batches: Iterator[Batch] | None = None
         self._is_finished = False
 
@@ -283,12 +284,13 @@ class _Pass(Iterator[TensorBatch]):
         if not self._state:
             self._state = self._loader.state_dict() | start._asdict()
         position = plan.begin_of(min(self._step, plan.n_steps))
-        n_steps, self._n_unsaved = self._n_unsaved, 0
+        self._interval = max(self._interval, self._n_unsaved)
+        self._n_unsaved = 0
         return {
             "loader": {**self._state, "position": position},
             "worker": [self._worker, self._n_workers],
             "batch_size": planner.global_batch_size,
-            "steps": n_steps,
+            "interval": self._interval,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -308,10 +310,12 @@ class _Pass(Iterator[TensorBatch]):
             )
             raise ValueError(msg)
         batch_size = self._loader._current_planner().global_batch_size
-        if n_workers > 1 and state["steps"] > 1 and batch_size != state["batch_size"]:
+        is_same_size = batch_size == state["batch_size"]
+        if n_workers > 1 and state["interval"] > 1 and not is_same_size:
             msg = (
-                "state counts batches after its last snapshot, which have another size "
-                "now: save with snapshot_every_n_steps=1 in StatefulDataLoader"
+                "cannot resume with another batch size or world size from a snapshot of "
+                "some steps ago: StatefulDataLoader skips the steps since then in batches "
+                "of the new size; save with snapshot_every_n_steps=1"
             )
             raise ValueError(msg)
         self._loader.load_state_dict(state["loader"])
