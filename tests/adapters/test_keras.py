@@ -285,8 +285,9 @@ def test_weights_weigh_rows(ds: Untyped) -> None:
 
 
 def test_the_source_of_rows_of_a_mix_is_no_input(ds: Untyped) -> None:
-    halves = {"a": ds.select(range(10)), "b": ds.select(range(10, N))}
-    mix = fr.mix(halves).select_columns(["x", "y"])
+    columns = ds.select_columns(["x", "y"])
+    mix = fr.mix({"a": (columns, 1), "b": (columns, 1)})
+    assert "__source__" in next(iter(mix.loader(BATCH_SIZE)))
     (x, y) = fr.keras.PyDataset(mix, BATCH_SIZE, label_key="y")[0]
     assert x.shape == (BATCH_SIZE, 2)
     assert y.shape == (BATCH_SIZE,)

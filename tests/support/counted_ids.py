@@ -26,16 +26,15 @@ os.environ |= {"KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"}
 os.environ |= {"ACCELERATE_USE_CPU": "true"}
 warnings.simplefilter("ignore")
 
-import accelerate  # noqa: E402
-import keras  # noqa: E402
-import lightning  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
-from torch.utils.data import DataLoader  # noqa: E402
-from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
+import accelerate
+import lightning
+import torch
+import transformers
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
-import fastrec as fr  # noqa: E402
-from children import SECONDS_TO_HANG  # noqa: E402
+import fastrec as fr
+from children import SECONDS_TO_HANG
 
 Untyped: TypeAlias = Any
 

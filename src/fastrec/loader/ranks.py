@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fastrec.options import non_negative_int, positive_int
 
@@ -71,13 +71,12 @@ def current_rank(known: Rank) -> Rank:
     """
     if known.is_given:
         return known
-    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
-    group = getattr(torch, "distributed", None)
-    if group is not None and group.is_available() and group.is_initialized():
-        return Rank(group.get_rank(), group.get_world_size(), "torch.distributed")
-    group = getattr(jax, "distributed", None)
-    if hasattr(group, "is_initialized") and group.is_initialized():
-        assert jax is not None
+    torch: Any = getattr(sys.modules.get("torch"), "distributed", None)
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        return Rank(torch.get_rank(), torch.get_world_size(), "torch.distributed")
+    jax: Any = sys.modules.get("jax")
+    is_initialized = getattr(getattr(jax, "distributed", None), "is_initialized", bool)
+    if is_initialized():
         return Rank(jax.process_index(), jax.process_count(), "jax.distributed")
     for rank_name, size_name, source in _VARIABLES:
         texts = os.environ.get(rank_name, ""), os.environ.get(size_name, "")

@@ -247,13 +247,7 @@ class _Pass(Iterator[TensorBatch]):
             raise RuntimeError(msg)
         if self._loaded is not None:
             self._resume(self._loaded)
-        if self._is_finished:
-            batch = None
-        elif self._n_workers == 1:
-            batch = self._next_in_order()
-        else:
-            is_over = self._step >= len(self._loader)
-            batch = None if is_over else self._loader.batch(self._step)
+        batch = self._next_batch()
         if batch is None:
             self._is_finished = True
             raise StopIteration
@@ -261,6 +255,14 @@ class _Pass(Iterator[TensorBatch]):
         self._step += self._n_workers
         self._n_unsaved += 1
         return columns
+
+    def _next_batch(self) -> Batch | None:
+        if self._is_finished:
+            return None
+        if self._n_workers == 1:
+            return self._next_in_order()
+        is_over = self._step >= len(self._loader)
+        return None if is_over else self._loader.batch(self._step)
 
     def _next_in_order(self) -> Batch | None:
         loader, epoch = self._loader, self._pass.start.epoch
