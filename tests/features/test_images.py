@@ -18,7 +18,7 @@ import sys
 import zlib
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ import pytest
 import fastrec as fr
 from columns import Untyped, open_dataset
 from fastrec import _core
+from fastrec.features.image import Fit
 
 PIL = pytest.importorskip("PIL.Image")
 cv2: Untyped = pytest.importorskip("cv2")
@@ -116,7 +117,7 @@ def opened(
     return open_dataset(write(tmp_path, *images), features=features, **others)
 
 
-IMAGE_OPTIONS = ("fit", "channels", "default")
+IMAGE_OPTIONS = ("fit", "antialias", "channels", "default")
 
 
 def decoded(data: bytes, shape: tuple[int, int], **options: Untyped) -> Pixels:
@@ -210,13 +211,6 @@ def test_every_truncation_raises(data: bytes, options: dict[str, Any]) -> None:
     for size in range(0, len(data), 1 if len(data) < 1200 else 7):
         with pytest.raises(fr.SchemaError, match="image"):
             decoded(data[:size], (HEIGHT, WIDTH), **options)
-
-
-def test_truncated_jpegs_raise_when_they_are_reduced() -> None:
-    data = encoded(PIL.fromarray(smooth(200, 300)), "JPEG")
-    for size in range(0, len(data), 37):
-        with pytest.raises(fr.SchemaError, match="image"):
-            decoded(data[:size], (10, 10), fit="resize")
 
 
 @pytest.mark.parametrize("at", range(0, len(PNG), 5))
@@ -404,48 +398,76 @@ def bilinear(pixels: npt.NDArray[Any], height: int, width: int) -> Untyped:
     return rows[top] * (1 - down) + rows[bottom] * down
 
 
+def antialiased(pixels: npt.NDArray[Any], height: int, width: int) -> Untyped:
+    """Resize with a triangle as wide as what a pixel covers, but not below two pixels."""
+
+    def weights(n: int, n_from: int) -> Untyped:
+        scale = n_from / n
+        at = (np.arange(n)[:, None] + 0.5) * scale - (np.arange(n_from) + 0.5)
+        triangle = np.maximum(0, 1 - abs(at) / max(1, scale))
+        return triangle / triangle.sum(1, keepdims=True)
+
+    down, across = weights(height, len(pixels)), weights(width, pixels.shape[1])
+    return np.einsum("ab,bcd,ec->aed", down, pixels.astype(float), across)
+
+
 def assert_near(pixels: Pixels, expected: npt.NDArray[Any]) -> None:
     assert pixels.shape == expected.shape
     assert abs(pixels - expected).max() <= 1.5
 
 
-@pytest.mark.parametrize("shape", [(20, 30), (13, 21), (48, 41), (24, 40)])
-def test_resize_is_bilinear(shape: tuple[int, int]) -> None:
+SCALES = [(20, 30), (13, 21), (48, 41), (24, 40), (12, 20), (5, 3), (10, 60)]
+resized = pytest.mark.parametrize(
+    ("antialias", "expected"), [(True, antialiased), (False, bilinear)]
+)
+
+
+@resized
+@pytest.mark.parametrize("shape", SCALES)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_resize_is_bilinear_at_every_scale(
+    shape: tuple[int, int], channels: int, antialias: bool, expected: Untyped
+) -> None:
     for data in (JPEG, PNG):
-        pixels = decoded(data, shape, fit="resize")
-        assert_near(pixels, bilinear(by_pillow(data), *shape))
+        options: Untyped = {"channels": channels, "antialias": antialias}
+        whole = decoded(data, (HEIGHT, WIDTH), channels=channels)
+        pixels = decoded(data, shape, fit="resize", **options)
+        assert_near(pixels, expected(whole, *shape))
 
 
-@pytest.mark.parametrize("shape", [(24, 24), (15, 40), (20, 16), (30, 30)])
-def test_center_crop_covers_the_shape(shape: tuple[int, int]) -> None:
+@resized
+@pytest.mark.parametrize("shape", [(24, 24), (15, 40), (20, 16), (30, 30), (6, 6)])
+def test_center_crop_covers_the_shape(
+    shape: tuple[int, int], antialias: bool, expected: Untyped
+) -> None:
     whole = by_pillow(PNG)
     height, width = shape
     high = min(HEIGHT, round(WIDTH * height / width))
     wide = min(WIDTH, round(HEIGHT * width / height))
     y, x = (HEIGHT - high) // 2, (WIDTH - wide) // 2
-    expected = bilinear(whole[y : y + high, x : x + wide], *shape)
-    assert_near(decoded(PNG, shape, fit="center_crop"), expected)
+    part = whole[y : y + high, x : x + wide]
+    pixels = decoded(PNG, shape, fit="center_crop", antialias=antialias)
+    assert_near(pixels, expected(part, *shape))
 
 
-def test_large_images_are_averaged() -> None:
-    """Halves, quarters and eighths of a JPEG come from its decoder."""
-    pixels = smooth(240, 400)
-    for kind, tolerance in (("JPEG", 14), ("PNG", 3)):
-        data = encoded(PIL.fromarray(pixels), kind)
-        whole = by_pillow(data).astype(float)
-        for n in (2, 4, 8):
-            blocks = whole.reshape(240 // n, n, 400 // n, n, 3).mean((1, 3))
-            found = decoded(data, (240 // n, 400 // n), fit="resize")
-            assert abs(found - blocks).max() <= tolerance
-            assert abs(found - blocks).mean() <= 1
+def test_colors_under_transparent_pixels_are_resized_by_themselves() -> None:
+    rgba = np.dstack([smooth(), np.tile([0, 255], (HEIGHT, WIDTH // 2))])
+    data = encoded(PIL.fromarray(rgba.astype(np.uint8)))
+    pixels = decoded(data, (8, 10), fit="resize", channels=4)
+    assert_near(pixels, antialiased(rgba, 8, 10))
 
 
-def test_crops_of_reduced_jpegs_are_at_the_right_place() -> None:
-    pixels = smooth(480, 800)
-    data = encoded(PIL.fromarray(pixels), "JPEG")
-    found = decoded(data, (60, 60), fit="center_crop")
-    expected = pixels[:, 160:640].reshape(60, 8, 60, 8, 3).mean((1, 3))
-    assert abs(found - expected).mean() <= 2
+@pytest.mark.parametrize("fit", get_args(Fit))
+@pytest.mark.parametrize("at", [16, 20], ids=["width", "height"])
+def test_images_without_pixels_are_refused(fit: str, at: int, tmp_path: Path) -> None:
+    head = bytearray(PNG)
+    head[at : at + 4] = bytes(4)
+    head[29:33] = struct.pack(">I", zlib.crc32(bytes(head[12:29])))
+    ds = opened(tmp_path, PNG, bytes(head), PNG, shape=(8, 8), fit=fit, on_error="skip")
+    if fit != "exact":
+        assert [len(batch["image"]) for batch in ds.loader(3)] == [2]
+    with pytest.raises(fr.SchemaError, match="image with pixels"):
+        ds[1]
 
 
 @pytest.mark.parametrize("fit", ["random_crop", "random_resized_crop"])
@@ -720,6 +742,30 @@ def test_a_missing_or_old_opencv_is_named(
         ds[0]
 
 
+PHOTOGRAPHS = ("china.jpg", "flower.jpg")
+SIZES = [(427, 640), (600, 700), (400, 500), (300, 400), (224, 224), (214, 320)]
+SIZES += [(128, 128), (96, 160), (64, 64), (16, 20)]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", PHOTOGRAPHS)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_photographs_are_resized_as_by_tensorflow_and_pillow(
+    name: str, size: tuple[int, int]
+) -> None:
+    tf: Untyped = pytest.importorskip("tensorflow")
+    datasets: Untyped = pytest.importorskip("sklearn.datasets")
+    data = (Path(datasets.__file__).parent / "images" / name).read_bytes()
+    whole = tf.io.decode_jpeg(data, dct_method="INTEGER_ACCURATE")
+    for antialias in (True, False):
+        expected = tf.image.resize(whole, size, antialias=antialias).numpy()
+        differences = abs(decoded(data, size, fit="resize", antialias=antialias) - expected)
+        assert differences.max() <= (2 if antialias else 1.5)
+        assert differences.mean() < 0.5
+    image = PIL.open(BytesIO(data)).resize(size[::-1], PIL.Resampling.BILINEAR)
+    assert abs(decoded(data, size, fit="resize") - np.asarray(image, float)).max() <= 2
+
+
 @pytest.mark.oracle
 @kinds
 def test_pixels_are_those_of_tensorflow(data: bytes) -> None:
@@ -732,7 +778,7 @@ def test_pixels_are_those_of_tensorflow(data: bytes) -> None:
         expected = tf.io.decode_png(data, channels=3)
     assert np.array_equal(decoded(data, (HEIGHT, WIDTH)), expected.numpy())
     resized = tf.image.resize(expected, (20, 30)).numpy()
-    assert_near(decoded(data, (20, 30), fit="resize"), resized)
+    assert_near(decoded(data, (20, 30), fit="resize", antialias=False), resized)
 
 
 @pytest.mark.oracle

@@ -11,6 +11,7 @@ import numpy as np
 
 from fastrec.errors import SchemaError
 from fastrec.features.base import Column, Spec, checked_item, checked_key
+from fastrec.options import true_or_false
 
 __all__ = ["Fit", "Image"]
 
@@ -49,8 +50,12 @@ class Image(Spec):
                                    of torchvision chooses by default
         =========================  =====================================================
 
-        Scaling is bilinear, like ``tf.image.resize``. An image of at least twice the
-        size is averaged instead, a JPEG partly while it is decoded.
+        Scaling is bilinear. Images are cropped first, then scaled.
+    antialias : bool, default True
+        Whether a pixel of a smaller image is the weighted mean of all pixels that it
+        covers, as in Pillow, torchvision and ``tf.image.resize(antialias=True)``, to
+        within 2. False interpolates between four pixels, as ``tf.image.resize`` does by
+        default, to within 1; it is faster, and skips pixels of larger images.
     channels : {3, 1, 4}, default 3
         RGB, grayscale or RGBA. Images with other channels are converted: alpha is dropped
         or opaque, as in TensorFlow.
@@ -91,6 +96,7 @@ class Image(Spec):
 
     shape: tuple[int, int]
     fit: Fit
+    antialias: bool
     channels: int
     default: int | None
     dtype: str
@@ -101,6 +107,7 @@ class Image(Spec):
         shape: Sequence[int],
         *,
         fit: Fit = "exact",
+        antialias: bool = True,
         channels: int = 3,
         key: str | bytes | None = None,
         default: int | None = None,
@@ -128,6 +135,7 @@ class Image(Spec):
         if dtype == "float32" and channels != 1:
             raise SchemaError(f"channels must be 1 for dtype 'float32', got {channels}")
         self._set(shape=checked, fit=fit, channels=int(channels), dtype=dtype)
+        self._set(antialias=true_or_false("antialias", antialias))
         self._set(default=None if default is None else int(default))
         self._set(key=checked_key(key))
 

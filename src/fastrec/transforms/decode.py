@@ -59,8 +59,9 @@ class DecodeStrings(RowTransform):
             for name, spec in encoded_of(features).items()
         }
         self._images: ImageDecoder | None = None
-        if any(isinstance(item, Image) for _, item, _ in self._items.values()):
-            self._images = ImageDecoder(limits)
+        items = [item for _, item, _ in self._items.values()]
+        if images := [item for item in items if isinstance(item, Image)]:
+            self._images = ImageDecoder(limits, images)
 
     @property
     def name(self) -> str:

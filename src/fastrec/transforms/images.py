@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,9 @@ __all__ = ["ImageDecoder", "encoded_images"]
 
 _MIN_VERSION = [4, 11]
 _TEMPORARY_BYTES = 31 << 20  # glibc considers blocks of up to 32 MiB
-_JPEG = 0xFF  # its first byte
 _RGBA = 4  # channels
-# Factors by which JPEGs are reduced while they are decoded, and the flags for it.
-_REDUCED = {8: 64, 4: 32, 2: 16}
+# The modes of Pillow, which would blend RGBA, by channels.
+_MODES = {1: "L", 3: "RGB", _RGBA: "RGBX"}
 
 
 def _opencv() -> Any:  # noqa: ANN401 (a module)
@@ -39,8 +39,12 @@ def _opencv() -> Any:  # noqa: ANN401 (a module)
 class ImageDecoder:
     """Decodes images into arrays of one size."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, specs: Iterable[Image]) -> None:
         self._cv2 = _opencv()
+        if any(spec.antialias and spec.fit != "exact" for spec in specs):
+            with extra("image", "fr.Image", "PIL"):
+                import PIL.Image
+            self._pillow = PIL.Image
         # OpenCV allocates and frees each image. glibc returns such memory to the system
         # every time, which doubles the cost of an image, until it has seen that a larger
         # block is temporary.
@@ -64,28 +68,30 @@ class ImageDecoder:
             row[...] = self._wide_pixels(data, spec)
             return
         x, y, wide, high = spec.box(width, height, rng)
-        scale = 1
-        if data[0] == _JPEG and channels != _RGBA:
-            fits = (n for n in _REDUCED if wide >= n * columns and high >= n * rows)
-            scale = next(fits, 1)
-        image = self._pixels(data, channels, scale)
-        if image is None or image.shape[:2] != (
-            -(-height // scale),
-            -(-width // scale),
-        ):
+        image = self._pixels(data, channels)
+        if image is None or image.shape[:2] != (height, width):
             msg = "must be an intact image, got one that is truncated or damaged"
             raise SchemaError(msg, code="image")
-        if (wide, high) != (width, height):
-            x, y = x // scale, y // scale
-            image = image[y : y + high // scale, x : x + wide // scale]
+        image = image[y : y + high, x : x + wide]
         pixels = row[..., 0] if channels == 1 else row
-        if image.shape[:2] == (rows, columns):
+        if (high, wide) == (rows, columns):
             np.copyto(pixels, image)
-            return
-        cv2 = self._cv2
-        is_double = image.shape[0] >= 2 * rows and image.shape[1] >= 2 * columns
-        interpolation = cv2.INTER_AREA if is_double else cv2.INTER_LINEAR
-        cv2.resize(image, (columns, rows), dst=pixels, interpolation=interpolation)
+        elif spec.antialias and (high > rows or wide > columns):
+            np.copyto(pixels, self._antialiased(image, columns, rows, _MODES[channels]))
+        else:
+            cv2 = self._cv2
+            cv2.resize(
+                image, (columns, rows), dst=pixels, interpolation=cv2.INTER_LINEAR
+            )
+
+    def _antialiased(
+        self, image: npt.NDArray[np.uint8], width: int, height: int, mode: str
+    ) -> Any:  # noqa: ANN401 (an array)
+        """Return a smaller image; each pixel is a weighted mean of those that it covers."""
+        size, data = (image.shape[1], image.shape[0]), np.ascontiguousarray(image)
+        pillow = self._pillow
+        whole = pillow.frombuffer(mode, size, data, "raw", mode, 0, 1)
+        return np.asarray(whole.resize((width, height), pillow.Resampling.BILINEAR))
 
     def _wide_pixels(self, data: npt.NDArray[np.uint8], spec: Image) -> Any:  # noqa: ANN401
         """Return the pixels of a PNG file of 16 or 32 bits."""
@@ -121,6 +127,9 @@ class ImageDecoder:
                 f"must be a JPEG, PNG or WebP image, got {looks}", code="image"
             )
         width, height = size
+        if not width or not height:
+            msg = f"must be an image with pixels, got one of {width} x {height}"
+            raise SchemaError(msg, code="image")
         if width * height > self._max_pixels:
             raise LimitError(
                 f"is an image of {width} x {height} pixels, more than "
@@ -138,14 +147,13 @@ class ImageDecoder:
             )
         return size
 
-    def _pixels(self, data: npt.NDArray[np.uint8], channels: int, scale: int) -> Any:  # noqa: ANN401
+    def _pixels(self, data: npt.NDArray[np.uint8], channels: int) -> Any:  # noqa: ANN401
         """Return the decoded image as gray, RGB or RGBA; None if it cannot be decoded."""
         cv2 = self._cv2
         try:
             if channels != _RGBA:
                 # Not cvtColor, whose threads would compete with those of the loader.
                 flags = cv2.IMREAD_IGNORE_ORIENTATION
-                flags |= _REDUCED[scale] if scale > 1 else 0
                 flags |= cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR_RGB
                 return cv2.imdecode(data, flags)
             image = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
