@@ -78,7 +78,8 @@ def fastrec_epoch(path: str, fit: str, n_threads: int, _: bool) -> Epoch:
     import fastrec as fr
 
     shape = (HEIGHT, WIDTH) if fit == "exact" else (SIDE, SIDE)
-    image = fr.Image(shape, fit="exact" if fit == "exact" else "resize")
+    options: Any = {"fit": "exact" if fit == "exact" else "resize"}
+    image = fr.Image(shape, **options, antialias=fit == "antialias")
     ds = fr.open(path, features={"image": image, "label": fr.FixedLen((), "int64")})
     # One core decodes images and records, or each of two does.
     loader = ds.loader(
@@ -116,8 +117,9 @@ def tf_epoch(path: str, fit: str, n_threads: int, is_accurate: bool) -> Epoch:
     def decode(record: Any) -> Any:  # noqa: ANN401
         row = tf.io.parse_single_example(record, spec)
         image = pixels(row["image"])
-        if fit == "resize":
-            return tf.image.resize(image, (SIDE, SIDE)), row["label"]
+        if fit != "exact":
+            is_smooth = fit == "antialias"
+            return tf.image.resize(image, (SIDE, SIDE), antialias=is_smooth), row["label"]
         return tf.ensure_shape(image, (HEIGHT, WIDTH, 3)), row["label"]
 
     dataset = (
@@ -159,12 +161,12 @@ def dali_epoch(path: str, fit: str, n_threads: int, _: bool) -> Epoch:
             name="reader",
         )
         image = fn.decoders.image(row["image"], device="cpu")
-        if fit == "resize":
+        if fit != "exact":
             image = fn.resize(
                 image,
                 size=(SIDE, SIDE),
                 interp_type=types.INTERP_LINEAR,
-                antialias=False,
+                antialias=fit == "antialias",
             )
         return image, row["label"]
 
@@ -308,7 +310,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("build/image-data"))
     parser.add_argument("--images", nargs="+", choices=FORMATS, default=list(FORMATS))
-    parser.add_argument("--fits", nargs="+", default=["exact", "resize"])
+    parser.add_argument("--fits", nargs="+", default=["exact", "resize", "antialias"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--rounds", type=int, default=7)

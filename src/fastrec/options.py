@@ -162,6 +162,9 @@ class Limits:
     max_image_pixels : int, default 178_956_970
         Width times height of an `Image`, which its header contains. The default is that
         of Pillow, and nearly that of TensorFlow.
+    max_image_scans : int, default 100
+        Scans of a JPEG file. Each scan of a progressive file goes over all pixels; encoders
+        write about 10.
 
     Raises
     ------
@@ -180,6 +183,7 @@ class Limits:
     max_features: int
     max_expansion_ratio: int
     max_image_pixels: int
+    max_image_scans: int
 
     def __init__(
         self,
@@ -189,6 +193,7 @@ class Limits:
         max_features: int = 100_000,
         max_expansion_ratio: int = 500,
         max_image_pixels: int = 178_956_970,
+        max_image_scans: int = 100,
     ) -> None:
         checked = {
             "max_record_bytes": byte_count("max_record_bytes", max_record_bytes),
@@ -198,6 +203,7 @@ class Limits:
                 "max_expansion_ratio", max_expansion_ratio
             ),
             "max_image_pixels": positive_int("max_image_pixels", max_image_pixels),
+            "max_image_scans": positive_int("max_image_scans", max_image_scans),
         }
         if checked["max_record_bytes"] > _MAX_RECORD_BYTES:
             msg = (

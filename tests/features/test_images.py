@@ -457,6 +457,37 @@ def test_colors_under_transparent_pixels_are_resized_by_themselves() -> None:
     assert_near(pixels, antialiased(rgba, 8, 10))
 
 
+def chunk(kind: bytes, data: bytes, length: int) -> bytes:
+    crc = struct.pack(">I", zlib.crc32(kind + data))
+    return struct.pack(">I", length) + kind + data + crc
+
+
+@pytest.mark.parametrize("length", [13, 2**20, 2**31 - 1, 2**32 - 1])
+@pytest.mark.parametrize("kind", [b"tEXt", b"PLTE", b"IDAT"])
+def test_chunks_that_claim_more_than_the_file_are_not_decoded(
+    length: int, kind: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
+    head = PNG[:33]
+    for data in (head + chunk(kind, b"a", length), head + chunk(kind, b"", length)[:9]):
+        with pytest.raises(fr.SchemaError, match="truncated or damaged"):
+            decoded(data, (8, 8), fit="resize")
+
+
+def test_the_scans_of_a_jpeg_are_limited(tmp_path: Path) -> None:
+    data = KINDS["jpeg progressive"]
+    begin, end = data.rfind(b"\xff\xda"), data.rfind(b"\xff\xd9")
+    n_scans, scan = data.count(b"\xff\xda"), data[begin:end]
+    most = data[:end] + scan * (100 - n_scans) + data[end:]
+    assert decoded(most, (8, 8), fit="resize").any()
+    ds = opened(tmp_path, most[:end] + scan + most[end:], shape=(8, 8), fit="resize")
+    with pytest.raises(fr.LimitError, match="101 scans.*max_image_scans=100") as caught:
+        ds[0]
+    assert caught.value.code == "image_scans"
+    ds = open_dataset(ds.files[0], limits=fr.Limits(max_image_scans=101))
+    assert ds.with_features({"image": fr.Image((8, 8), fit="resize")})[0]["image"].any()
+
+
 @pytest.mark.parametrize("fit", get_args(Fit))
 @pytest.mark.parametrize("at", [16, 20], ids=["width", "height"])
 def test_images_without_pixels_are_refused(fit: str, at: int, tmp_path: Path) -> None:

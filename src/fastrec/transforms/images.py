@@ -18,6 +18,9 @@ __all__ = ["ImageDecoder", "encoded_images"]
 
 _MIN_VERSION = [4, 11]
 _TEMPORARY_BYTES = 31 << 20  # glibc considers blocks of up to 32 MiB
+# The first bytes of files, and the marker of a scan.
+_JPEG, _PNG, _SCAN = 0xFF, 0x89, b"\xff\xda"
+_DAMAGED = "must be an intact image, got one that is truncated or damaged"
 _RGBA = 4  # channels
 # The modes of Pillow, which would blend RGBA, by channels.
 _MODES = {1: "L", 3: "RGB", _RGBA: "RGBX"}
@@ -50,6 +53,7 @@ class ImageDecoder:
         # block is temporary.
         np.empty(_TEMPORARY_BYTES, np.uint8)
         self._max_pixels = limits.max_image_pixels
+        self._max_scans = limits.max_image_scans
 
     def decode(
         self,
@@ -70,8 +74,7 @@ class ImageDecoder:
         x, y, wide, high = spec.box(width, height, rng)
         image = self._pixels(data, channels)
         if image is None or image.shape[:2] != (height, width):
-            msg = "must be an intact image, got one that is truncated or damaged"
-            raise SchemaError(msg, code="image")
+            raise SchemaError(_DAMAGED, code="image")
         image = image[y : y + high, x : x + wide]
         pixels = row[..., 0] if channels == 1 else row
         if (high, wide) == (rows, columns):
@@ -102,8 +105,7 @@ class ImageDecoder:
         except self._cv2.error:  # a size that OpenCV refuses
             image = None
         if image is None:
-            msg = "must be an intact image, got one that is truncated or damaged"
-            raise SchemaError(msg, code="image")
+            raise SchemaError(_DAMAGED, code="image")
         image = image if image.ndim > 2 else image[..., np.newaxis]
         bits = 8 if is_float else 16
         if image.shape != expected or image.dtype.itemsize * 8 != bits:
@@ -136,6 +138,17 @@ class ImageDecoder:
                 f"limits=fastrec.Limits(max_image_pixels={self._max_pixels})",
                 code="image_pixels",
             )
+        # In compressed pixels, a zero follows each byte 0xff. So this counts the scans, and
+        # at most a few more in metadata.
+        file = data.tobytes()
+        if file[0] == _JPEG and file.count(_SCAN) > self._max_scans:
+            raise LimitError(
+                f"is a JPEG file of {file.count(_SCAN)} scans, more than "
+                f"limits=fastrec.Limits(max_image_scans={self._max_scans})",
+                code="image_scans",
+            )
+        if file[0] == _PNG and not _has_room(file):
+            raise SchemaError(_DAMAGED, code="image")
         if spec.fit == "exact" and (height, width) != spec.shape:
             advice = '; fit="resize" or another fit= reads any size'
             raise SchemaError(
@@ -168,6 +181,19 @@ class ImageDecoder:
         is_opaque = image.shape[2] != _RGBA
         order = cv2.COLOR_BGR2RGBA if is_opaque else cv2.COLOR_BGRA2RGBA
         return cv2.cvtColor(image, order)
+
+
+def _has_room(file: bytes) -> bool:
+    """Return whether the chunks of a PNG file are in it: OpenCV allocates their lengths.
+
+    ::
+
+        | signature: 8 | length: 4 | type: 4 | data | checksum: 4 | length: 4 | ...
+    """
+    at = 8
+    while at + 12 <= len(file) and file[at + 4 : at + 8] != b"IEND":
+        at += 12 + int.from_bytes(file[at : at + 4], "big")
+    return at + 12 <= len(file)
 
 
 def encoded_images(rows: npt.NDArray[Any], spec: Image) -> BytesArray:
