@@ -25,7 +25,14 @@ from fastrec.storage.stores import (
     Store,
     TransientError,
 )
-from fastrec.storage.urls import has_secrets, redacted, split_url, with_key
+from fastrec.storage.urls import (
+    has_secrets,
+    hidden_digest,
+    is_http,
+    redacted,
+    split_url,
+    with_key,
+)
 from fastrec.tasks import CancelledError, Task, TaskPool
 
 if TYPE_CHECKING:
@@ -66,24 +73,49 @@ class RemotePath(str):
 
     The text has no credentials, so it may be printed, logged and stored. A pickle
     contains the text and the version, but no credentials: another process takes them
-    from its environment.
+    from its environment. Paths that show the same text are equal only if the URLs have
+    the same user and query.
     """
 
-    __slots__ = ("entry", "has_secrets", "key", "store")
+    __slots__ = ("entry", "has_secrets", "hidden", "key", "store")
 
     store: Store
     key: str
     entry: Entry | None  # from the listing, or from the first request
     has_secrets: bool  # whether the URL has credentials, which a pickle loses
+    hidden: str  # the digest of the user and the query, or ""
+
+    @property
+    def address(self) -> str:
+        """The URL without user and query, which ends with the key."""
+        if not is_http(self):
+            return str(self)
+        from urllib.parse import unquote  # slow to import
+
+        return unquote(self.partition("?")[0])
+
+    @property
+    def identity(self) -> str:
+        """The name of the object in caches, which contains no credentials."""
+        return f"{self.address}?{self.hidden}" if self.hidden else self.address
+
+    def __eq__(self, other: object) -> bool:
+        is_other = isinstance(other, RemotePath) and other.hidden != self.hidden
+        return not is_other and str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
 
     def sibling(self, entry: Entry) -> RemotePath:
         """Return the path of another object of the store."""
         text = with_key(str(self), entry.key)
         known = entry if entry.size >= 0 else None
-        return _path(text, self.store, entry.key, known, self.has_secrets)
+        return _path(text, self.store, entry.key, known, self.has_secrets, self.hidden)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _unpickled, (str(self), self.entry, self.has_secrets)
+        return _unpickled, (str(self), self.entry, self.has_secrets, self.hidden)
 
     def __copy__(self) -> RemotePath:
         return self
@@ -139,15 +171,20 @@ def remote_path(url: str, storage_options: StorageOptions | None = None) -> Remo
     except ValueError as error:
         msg = f"cannot read {redacted(url)!r}: {error}"
         raise ValueError(msg) from None
-    return _path(redacted(url), store, key, None, has_secrets(url))
+    return _path(redacted(url), store, key, None, has_secrets(url), hidden_digest(url))
 
 
 def _path(
-    text: str, store: Store, key: str, entry: Entry | None, has_secrets: bool
+    text: str,
+    store: Store,
+    key: str,
+    entry: Entry | None,
+    has_secrets: bool,
+    hidden: str,
 ) -> RemotePath:
     path = RemotePath(text)
     path.store, path.key = store, key
-    path.entry, path.has_secrets = entry, has_secrets
+    path.entry, path.has_secrets, path.hidden = entry, has_secrets, hidden
     return path
 
 
@@ -188,10 +225,12 @@ class _LostStore(Store):
         )
 
 
-def _unpickled(text: str, entry: Entry | None, had_secrets: bool) -> RemotePath:
+def _unpickled(
+    text: str, entry: Entry | None, had_secrets: bool, hidden: str
+) -> RemotePath:
     root, key = split_url(text)
     store = _LostStore(root, {}) if had_secrets else _shared_store(root, _environment())
-    return _path(text, store, key, entry, had_secrets)
+    return _path(text, store, key, entry, had_secrets, hidden)
 
 
 # Requests.
