@@ -106,6 +106,7 @@ def test_a_changed_object_is_copied_again(server: ObjectServer, tmp_path: Path) 
         server.objects["plain/1.tfrecord"] = shard(number)
         dataset = open_dataset(url, cache_dir=tmp_path)
         assert numbers(dataset) == rows(number)
+        del dataset
         assert copies(tmp_path) == ["1"]
 
 

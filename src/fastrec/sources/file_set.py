@@ -293,7 +293,8 @@ class FileSet:
             if self._indexes is not None:
                 return True
             for group in self._groups:
-                if group.indexes is None and not group.is_large:
+                is_copied = group.plain is not None or group.options.cache_dir is None
+                if group.indexes is None and is_copied and not group.is_large:
                     paths = group.paths if group.plain is None else group.plain
                     group.indexes = index.load_indexes(paths, group.options.index_dir)
                 if group.indexes is None:
