@@ -12,12 +12,14 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from fastrec import _core
+from fastrec.caller_warnings import warn_caller
 from fastrec.errors import CorruptionError
+from fastrec.printable import printable
 from fastrec.storage.obstore_store import make_store
 from fastrec.storage.stores import (
     Entry,
@@ -44,10 +46,12 @@ __all__ = [
     "Version",
     "fetch",
     "head",
+    "is_weak",
     "pieces",
     "remote_path",
     "version_of_url",
     "waited",
+    "warn_of_weak_versions",
 ]
 
 # The size of a file, and its modification time (ns) or the hash of its ETag.
@@ -263,9 +267,9 @@ def waited(
         try:
             while not task.wait(_POLL_SECONDS):
                 faults.check()
-                if time.monotonic() > until:
-                    msg = "the request timed out"
-                    raise TransientError(msg)
+                if time.monotonic() > until:  # no second one while it runs
+                    reason = f"the request took more than {_REQUEST_SECONDS:g} s"
+                    raise OSError(errno.ETIMEDOUT, reason, path)
             return task.result()
         except TransientError as error:
             reason = str(error)
@@ -278,14 +282,30 @@ def waited(
     raise OSError(errno.EIO, reason, path)
 
 
-def version_of_url(path: RemotePath) -> Version:
+def version_of_url(path: RemotePath, faults: Faults | None = None) -> Version:
     """Return the size and the hash of the ETag of an object, or raise an OSError.
 
     Asks the server unless the object was listed.
     """
     if path.entry is None or path.entry.size < 0:
-        path.entry = head(path)
+        path.entry = head(path, faults)
     return _version(path.entry.size, path.entry.tag)
+
+
+def is_weak(path: str) -> bool:
+    """Return whether a file may be replaced without a change of its known version."""
+    return isinstance(path, RemotePath) and bool(path.entry and path.entry.is_weak)
+
+
+def warn_of_weak_versions(paths: Sequence[str]) -> None:
+    """Warn if there are objects with a weak version."""
+    if weak := [path for path in paths if is_weak(path)]:
+        warn_caller(
+            f"the server reports no exact version of {len(weak):,} objects, such as "
+            f"{printable(weak[0])!r}: one that is replaced by an object of the same size "
+            "is noticed late or not at all, and batches may mix both; do not replace "
+            "objects that are read"
+        )
 
 
 def head(path: RemotePath, faults: Faults | None = None) -> Entry:
@@ -344,7 +364,7 @@ def _range(path: RemotePath, begin: int, end: int, version: Version) -> Buffer:
     def request() -> tuple[Buffer, int, str]:
         data, size, tag = store.get(path.key, begin, end)
         if not store.tags_ranges:
-            _, size, tag = store.head(path.key)
+            _, size, tag, _ = store.head(path.key)
         return data, size, tag
 
     try:
