@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -38,6 +37,7 @@ from fastrec.options import (
     rows_per_batch,
 )
 from fastrec.sources.view import View
+from fastrec.storage.paths import versions_of
 from fastrec.transforms.transform import CheckedTransform, Transform
 
 __all__ = ["Dataset"]
@@ -98,7 +98,7 @@ class Dataset(DatasetViews):
     @property
     def nbytes(self) -> int:
         """The total size of the files in bytes."""
-        return sum(os.stat(path).st_size for path in self.files)  # noqa: PTH116
+        return int(versions_of(self.files)[:, 0].sum())
 
     @property
     def is_streamed(self) -> bool:

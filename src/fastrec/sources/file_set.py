@@ -27,7 +27,7 @@ from fastrec.storage.compression import (
 )
 from fastrec.storage.index import IndexPlace
 from fastrec.storage.index_files import joined_names
-from fastrec.storage.remote import RemotePath
+from fastrec.storage.remote import RemotePath, warn_of_weak_versions
 
 if TYPE_CHECKING:
     import hashlib
@@ -178,6 +178,7 @@ class FileSet:
                     self.limits.max_expansion_ratio,
                     group.options.cache_bytes,
                 )
+                warn_of_weak_versions(group.paths)
         return group.plain
 
     @property
@@ -229,6 +230,7 @@ class FileSet:
                     from fastrec.storage.range_readers import RangeReaders, io_of
 
                     readers = RangeReaders(paths)
+                    warn_of_weak_versions(paths)
                     ios = ios * len(paths) if len(ios) == 1 else ios
                     ios = [*map(io_of, paths, ios)]
                 table = _core.FileTable(
