@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Paths",
     "Version",
+    "asked_in_threads",
     "expand",
     "is_remote",
     "local_head",
@@ -104,7 +105,7 @@ def expand(
     n_remote = sum(isinstance(path, str) and is_remote(path) for path in given)
     if n_remote > 1:
         # The first one alone: it makes the store that the others share.
-        parts = [expand_one(given[0]), *_in_threads(expand_one, given[1:])]
+        parts = [expand_one(given[0]), *asked_in_threads(expand_one, given[1:])]
     else:
         parts = [expand_one(path) for path in given]
     files = [file for part in parts for file in part]
@@ -125,12 +126,12 @@ def version_of(path: str, faults: Faults | None = None) -> Version:
 def versions_of(paths: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the version of each file or object, of shape (n, 2), or raise an OSError."""
     if any(isinstance(path, RemotePath) for path in paths):
-        return np.array(_in_threads(version_of, paths), np.int64)
+        return np.array(asked_in_threads(version_of, paths), np.int64)
     return _core.versions_of(os.fsencode("\0".join(paths)), _VERSION_THREADS)
 
 
-def _in_threads(call: Callable[[_A, Faults], _T], items: Sequence[_A]) -> list[_T]:
-    """Return the results of `call`, which requests something of a server."""
+def asked_in_threads(call: Callable[[_A, Faults], _T], items: Sequence[_A]) -> list[_T]:
+    """Return the results of `call`, which sends requests, for each of `items`."""
     faults = Faults()
     return run_in_threads(
         [partial(call, item, faults) for item in items],
