@@ -48,7 +48,8 @@ class ObjectServer(http.server.ThreadingHTTPServer):
     Attributes
     ----------
     objects : dict of str to bytes
-        May be changed while the server runs.
+        May be changed while the server runs. The query of a URL is ignored unless it is
+        part of a key.
     latency : float
         Seconds between a request and its response.
     bandwidth : float or None
@@ -168,6 +169,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, *, has_body: bool) -> None:
         server = self.server
         key = unquote(self.path.partition("?")[0]).lstrip("/")
+        if self.path.lstrip("/") in server.objects:  # a key with a query
+            key = self.path.lstrip("/")
         if server.latency:
             time.sleep(server.latency)
         if server.status is not None:
