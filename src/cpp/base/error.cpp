@@ -26,8 +26,7 @@ constexpr Entry kTable[] = {
     {Errc::kPayloadCrc, "payload_checksum", ErrorClass::kCorruption,
      "payload checksum mismatch {checksums}"},
     {Errc::kIndexMismatch, "index_mismatch", ErrorClass::kCorruption,
-     "the index does not match the file: the record ends at byte {found}, expected "
-     "{expected}"},
+     "the index is stale: the records of the file are at other places"},
     {Errc::kIndexPastEnd, "index_past_end", ErrorClass::kCorruption,
      "the index does not match the file: an entry is past the end of the file "
      "({found} bytes)"},

@@ -10,7 +10,8 @@ names relative to a directory. There are four kinds:
 
 The first three are in ``$FASTREC_CACHE/index`` (else ``$XDG_CACHE_HOME/fastrec/index``,
 else ``~/.cache/fastrec/index``) or in `index_dir`. An index is used if the file has the
-same size and modification time; next to the data, the same size.
+same size and modification time (or ETag). Next to the data, the time may differ, but
+sampled records of the file must be where the index says.
 """
 
 from __future__ import annotations
@@ -187,7 +188,8 @@ def _candidates(
 ) -> Iterator[tuple[Path, bytes, bool]]:
     """Yield the index files that may have all files of a scope.
 
-    Yields their paths, the names of the files in them, and whether times may differ.
+    Yields their paths, the names of the files in them, and whether they are next to the
+    data, so that times may differ.
     """
     from pathlib import Path
 
@@ -256,6 +258,10 @@ class IndexSearch:
     needs_crcs : bool
         Whether an index must have the checksums of the payloads.
     index_dir : path-like, optional
+    is_probing : bool
+        Whether each index is compared with sampled records of its file.
+    stale : sequence of int
+        The numbers of files whose indexes in index files are not used.
 
     Attributes
     ----------
@@ -278,12 +284,17 @@ class IndexSearch:
         *,
         needs_crcs: bool,
         index_dir: str | os.PathLike[str] | None,
+        is_probing: bool = False,
+        stale: Sequence[int] = (),
     ) -> None:
         self._paths = paths
         self.versions = versions
         self._contents = np.array([CODES[content] for content in contents], np.uint8)
         self._needs_crcs = needs_crcs
         self._index_dir = index_dir
+        self._is_probing = is_probing
+        self._stale = np.array(stale, np.int64)
+        self._table: _core.FileTable | None = None  # to probe files
         self.scope = Scope.of(paths)
         self.parts: list[tuple[Numbers, _core.Indexes]] = []
         self.missing = np.arange(len(paths), dtype=np.int64)
@@ -315,8 +326,8 @@ class IndexSearch:
 
     def search(self) -> None:
         """Search where indexes of all files together may be on this machine."""
-        for path, names, ignores_times in _candidates(self.scope, self._index_dir):
-            self._look_into(path, names, ignores_times=ignores_times)
+        for path, names, is_next_to_data in _candidates(self.scope, self._index_dir):
+            self._look_into(path, names, is_next_to_data=is_next_to_data)
             if self.is_complete:
                 return
 
@@ -324,7 +335,7 @@ class IndexSearch:
         """Search next to remote files, which takes a request."""
         fetched = _fetched(self.scope, self._paths)
         if fetched is not None and self._find(
-            *fetched, self.missing, ignores_times=True
+            *fetched, self.missing, is_next_to_data=True
         ):
             self.is_fetched = True
 
@@ -361,12 +372,12 @@ class IndexSearch:
                 self.scattered.append(index_path(path, self._index_dir))
 
     def _look_into(
-        self, path: str | Path, names: bytes, *, ignores_times: bool = False
+        self, path: str | Path, names: bytes, *, is_next_to_data: bool = False
     ) -> _core.IndexFile | None:
         """Use an index file, and return it if it had an index of a missing file."""
         file = _core.IndexFile.load(os.fsencode(path))
         if file is None or not self._find(
-            file, names, self.missing, ignores_times=ignores_times
+            file, names, self.missing, is_next_to_data=is_next_to_data
         ):
             return None
         self._sources.add(str(path))
@@ -378,18 +389,26 @@ class IndexSearch:
         names: bytes,
         numbers: Numbers,
         *,
-        ignores_times: bool = False,
+        is_next_to_data: bool = False,
     ) -> bool:
         found = file.find(
             names,
-            numbers,
+            np.setdiff1d(numbers, self._stale),
             self.versions,
             self._contents,
             needs_crcs=self._needs_crcs,
-            ignores_times=ignores_times,
+            ignores_times=is_next_to_data,
+            probed=self._probed() if is_next_to_data or self._is_probing else None,
         )
         self.add(*found)
         return bool(found[0].size)
+
+    def _probed(self) -> _core.FileTable:
+        if self._table is None:
+            from fastrec.storage.range_readers import table_of
+
+            self._table = table_of(self._paths, "pread")
+        return self._table
 
     def save(self, path: Path) -> None:
         """Write the indexes that were found or added to `path`, or raise an OSError.
@@ -398,6 +417,8 @@ class IndexSearch:
         """
         names = self.scope.names_in(path).split(b"\0")
         parts = [part for each in self.parts if len((part := _without_gaps(*each))[0])]
+        if self._stale.size:
+            parts = self.parts  # an index with gaps is not written, but replaces others
         if not parts:
             return
         numbers = np.concatenate([part[0] for part in parts]).tolist()
