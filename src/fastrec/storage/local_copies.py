@@ -142,7 +142,7 @@ class _CopyPath(str):
     _mark: object
 
     @classmethod
-    def of(cls, path: Path, mark: object) -> _CopyPath:
+    def of(cls, path: str, mark: object) -> _CopyPath:
         self = cls(path)
         self._mark = mark
         return self
@@ -152,12 +152,14 @@ class _CopyPath(str):
 
 
 class _File(NamedTuple):
-    """A copy or a temporary file: the parts of its name, and whether it is complete."""
+    """A copy or a temporary file: its last use, the parts of its name, and its size."""
 
-    path: Path
+    atime_ns: int
+    path: str
     stem: str
     file: str
     version: str
+    size: int
     is_complete: bool
 
 
@@ -174,18 +176,20 @@ def _files(directory: Path, stem: str = "") -> Iterator[_File]:
                 status = entry.stat(follow_symlinks=False)
                 has_size = f"{status.st_size:x}" == name["size"]
                 yield _File(
-                    Path(entry.path),
+                    status.st_atime_ns,
+                    entry.path,
                     name["stem"],
                     name["file"],
                     name["version"],
+                    status.st_size,
                     has_size and stat.S_ISREG(status.st_mode),
                 )
 
 
-def _touch(copy: Path) -> None:
+def _touch(copy: str) -> None:
     """Set the time of the last use; the modification time belongs to the index."""
     with contextlib.suppress(OSError):
-        os.utime(copy, ns=(time.time_ns(), copy.stat().st_mtime_ns))
+        os.utime(copy, ns=(time.time_ns(), os.stat(copy).st_mtime_ns))  # noqa: PTH116
 
 
 def _unused(directory: Path) -> list[_File]:
@@ -214,27 +218,25 @@ def _unused(directory: Path) -> list[_File]:
 
 def _make_room(directory: Path, n_bytes: int, cache_bytes: int) -> bool:
     """Delete the least recently used copies, and return whether `n_bytes` fit."""
-
-    def usage(file: _File) -> tuple[int, int, Path]:
-        with contextlib.suppress(FileNotFoundError):
-            status = file.path.stat()
-            return status.st_atime_ns, status.st_size, file.path
-        return 0, 0, file.path
-
-    complete = [usage(file) for file in _files(directory) if file.is_complete]
-    excess = sum(size for _, size, _ in complete) + n_bytes - cache_bytes
+    excess = sum(file.size for file in _files(directory) if file.is_complete)
+    excess += n_bytes - cache_bytes
     if excess <= 0:
         return True
-    unused = sorted(usage(file) for file in _unused(directory) if file.is_complete)
-    if sum(size for _, size, _ in unused) < excess:
+    unused = sorted(file for file in _unused(directory) if file.is_complete)
+    if sum(file.size for file in unused) < excess:
         return False
-    for _, size, path in unused:
+    for file in unused:
         if excess <= 0:
             break
-        path.unlink(missing_ok=True)
-        _log.info("deleted %s to make room", printable(path))
-        excess -= size
+        _delete(file, "to make room")
+        excess -= file.size
     return True
+
+
+def _delete(file: _File, reason: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(file.path)  # noqa: PTH108
+        _log.info("deleted %s %s", printable(file.path), reason)
 
 
 class _Copying:
@@ -247,6 +249,7 @@ class _Copying:
         self._expansion_max = expansion_max
         self._cache_bytes = cache_bytes
         self._token = f"{_TOKEN}{os.urandom(6).hex()}"
+        self._lock = threading.Lock()
         self.is_cancelled = threading.Event()
         self.n_bytes = 0  # approximate, because threads may lose an update
 
@@ -276,9 +279,7 @@ class _Copying:
             files = {stem.rpartition(".")[0] for stem in stems}
             for file in _unused(self.directory):
                 if file.version.startswith(_TOKEN) or file.file in files:
-                    with contextlib.suppress(OSError):
-                        file.path.unlink()
-                        _log.info("deleted %s, which is unused", printable(file.path))
+                    _delete(file, "because no dataset uses it")
         return mark
 
     def _mark(self, stems: set[str]) -> mmap.mmap | None:
@@ -297,7 +298,7 @@ class _Copying:
                 path.unlink()
             return None
 
-    def copy(self, file: FileContent, stem: str) -> Path | None:
+    def copy(self, file: FileContent, stem: str) -> str | None:
         """Return the copy of a file; make it unless another process did.
 
         Returns None for a plain remote file that does not fit into the cache.
@@ -324,7 +325,7 @@ class _Copying:
                 with self._room_if_limited():
                     if self._has_room(n_bytes):
                         temporary.replace(target)
-                        return target
+                        return str(target)
                 if is_plain:
                     temporary.unlink()
                     return None
@@ -341,8 +342,14 @@ class _Copying:
         # itself.
         return held_lock(self.directory / ".lock-room", self.is_cancelled)
 
-    def _room_if_limited(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._cache_bytes is None else self._room()
+    @contextlib.contextmanager
+    def _room_if_limited(self) -> Iterator[None]:
+        if self._cache_bytes is None:
+            yield
+            return
+        # Waiting for a lock file polls, so the threads of a process wait here.
+        with _core.HeldLock(self._lock), self._room():
+            yield
 
     def _has_room(self, n_bytes: int) -> bool:
         self._check_cancelled()  # or the lock may not be held
