@@ -16,6 +16,7 @@ import gzip
 import os
 import pickle
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -100,11 +101,12 @@ def test_files_of_other_lengths_whose_urls_show_the_same_text(
         assert read(urls[1]) == [*range(777)]
 
 
-@pytest.mark.parametrize("has_etags", [True, False])
+@pytest.mark.parametrize("version", ["etags", "times", "none"])
 def test_the_same_url_with_other_content(
-    server: ObjectServer, read: Read, has_etags: bool
+    server: ObjectServer, read: Read, version: str
 ) -> None:
-    server.has_etags = has_etags
+    server.has_etags, server.has_times = version == "etags", version == "times"
+    server.time = formatdate(usegmt=True)  # several versions in one second
     for number in (1, 2, 1, 3):
         server.objects["x.tfrecord"] = shard(number)
         assert read(f"{server.url}/x.tfrecord") == rows(number)

@@ -6,9 +6,9 @@ hash of the times or of the ETag, the size of the file, and the size of its cont
 hex. So a copy is made again if the version of the file changes, or if the copy was
 truncated. Copies of other versions are then deleted.
 
-Nothing proves that a copy is still that of its file if the server sends neither ETags nor
-times, or if the file was damaged each time that it was read. The VERSION of such a copy is
-the token of the one dataset that uses it.
+Nothing proves that a copy is still that of its file if the server reports no exact
+version, or if the file was damaged each time that it was read. The VERSION of such a copy
+is the token of the one dataset that uses it.
 
 With `cache_bytes`, the least recently used copies are deleted to make room. The time of
 access, which is set explicitly, is the time of use.
@@ -42,7 +42,7 @@ from fastrec.storage.index_files import hashed_name
 from fastrec.storage.locks import builder_lock, held_lock, open_lock_file, try_lock
 from fastrec.storage.parallel import run_in_threads
 from fastrec.storage.paths import version_of
-from fastrec.storage.remote import RemotePath
+from fastrec.storage.remote import RemotePath, is_weak
 from fastrec.tasks import CancelledError
 
 __all__ = ["local_copies"]
@@ -257,7 +257,8 @@ class _Copying:
         """Return the name of the copy of `path`, without the size of its content."""
         if isinstance(path, RemotePath):
             size, tag = version_of(path)
-            name, version = path.identity, f"{tag:016x}" if tag else self._token
+            name, version = path.identity, f"{tag:016x}"
+            is_proven = is_proven and tag != 0 and not is_weak(path)
         else:
             status = os.stat(path)  # noqa: PTH116 (creating many Paths is slow)
             name, size = os.path.realpath(path), status.st_size
