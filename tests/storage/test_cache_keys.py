@@ -126,6 +126,19 @@ def test_the_same_content_under_another_url(
     assert (read(b), read(a)) == (rows(2), rows(1))
 
 
+def test_the_same_path_of_two_servers(server: ObjectServer, read: Read) -> None:
+    with served({"d/x.tfrecord": shard(2)}) as other:
+        server.objects["d/x.tfrecord"] = shard(1)
+        server.has_etags, other.has_etags = False, False
+        server.has_times, other.has_times = True, True
+        urls = [f"{each.url}/d/x.tfrecord" for each in (server, other)]
+        for _ in range(2):
+            assert [read(url) for url in urls] == [rows(1), rows(2)]
+            assert read(urls) == rows(1, 2)
+        server.objects[".fastrec/index.frecidx"] = b"of the wrong server"
+        assert read(urls[::-1]) == rows(1, 2)
+
+
 def test_urls_of_equal_size_and_time(server: ObjectServer, read: Read) -> None:
     server.has_etags, server.has_times = False, True
     server.objects = {f"{i}/x.tfrecord": shard(i) for i in (1, 2)}

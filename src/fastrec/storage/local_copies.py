@@ -280,7 +280,8 @@ class _Copying:
             files = {stem.rpartition(".")[0] for stem in stems}
             for file in _unused(self.directory):
                 if file.version.startswith(_TOKEN) or file.file in files:
-                    _delete(file, "because no dataset uses it")
+                    with contextlib.suppress(OSError):  # another user's
+                        _delete(file, "because no dataset uses it")
         return mark
 
     def _mark(self, stems: set[str]) -> mmap.mmap | None:
