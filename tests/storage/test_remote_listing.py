@@ -39,7 +39,7 @@ from oracle import example, tfrecord_file
 from s3_server import S3, listing, s3_server
 
 pytest.importorskip("obstore", reason="extra `remote` is not installed")
-pytest.importorskip("fsspec", reason="extra `remote` is not installed")
+fsspec = pytest.importorskip("fsspec", reason="extra `remote` is not installed")
 
 N_ROWS = 100
 
@@ -259,6 +259,42 @@ def test_the_marker_of_a_directory_is_not_a_file(s3: S3) -> None:
         except FileNotFoundError:
             found = []
         assert found == [s3.url(key) for key in expected]
+
+
+def test_a_link_to_its_own_page_does_not_repeat_a_listing(server: ObjectServer) -> None:
+    keys = ["d/./x", "d/0.tfrecord", "d/e/1.tfrecord", "d/e/f/2.tfrecord"]
+    server.objects = dict.fromkeys(keys, b"x")
+    urls = [f"{server.url}/{key}" for key in keys[1:]]
+    assert expand(f"{server.url}/d/**") == urls
+
+
+@pytest.mark.parametrize("scheme", ["http", "memory"])
+def test_a_subdirectory_that_fails_is_asked_for_again(
+    server: ObjectServer, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrec.storage.remote._FIRST_DELAY_SECONDS", 0.001)
+    keys = ["d/0.tfrecord", "d/e/1.tfrecord", "d/e/f/2.tfrecord"]
+    failures = iter([503] * 3)
+    if scheme == "http":
+        server.objects = dict.fromkeys(keys, b"x")
+        server.status = lambda path, _: next(failures, None) if "e" in path else None
+        root = server.url
+    else:
+        memory = fsspec.filesystem("memory")
+        memory.store.clear()
+        for key in keys:
+            memory.pipe(f"/{key}", b"x")
+        list_directory = memory.ls
+
+        def fail(path: str, **options: Any) -> Any:  # noqa: ANN401
+            if path.endswith("d/e/") and next(failures, None):
+                raise ConnectionError
+            return list_directory(path, **options)
+
+        monkeypatch.setattr(type(memory), "ls", staticmethod(fail))
+        root = "memory:/"
+    assert expand(f"{root}/d/**") == [f"{root}/{key}" for key in keys]
+    assert next(failures, None) is None
 
 
 @pytest.mark.parametrize("key", ["d/", "d/*.tfrecord"])

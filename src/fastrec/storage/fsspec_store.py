@@ -29,6 +29,8 @@ __all__ = ["FsspecStore", "translated"]
 
 # The common schemes, which errors list. fsspec knows more.
 SCHEMES = ("s3", "gs", "az", "abfss", "http", "https", "hf", "ftp", "sftp", "memory")
+_SEPARATOR = "\0"  # in no key
+_SELF = (".", "..")
 _TRANSIENT_ERRNO = frozenset(
     {
         *(errno.EAGAIN, errno.EINTR, errno.EIO, errno.EPIPE, errno.ETIMEDOUT),
@@ -90,29 +92,37 @@ class FsspecStore(Store):
     def list(  # noqa: D102
         self, prefix: str, *, is_recursive: bool, after: str
     ) -> Listing:
-        del after  # there is one page
         from urllib.parse import unquote  # slow to import
 
+        # A page is a directory. `find` of fsspec would leave out those that fail.
+        directory, *more = (after or prefix).split(_SEPARATOR)
         fs = self._fs()
         fs.invalidate_cache()
         top = str(self._strip(self._path(""))).rstrip("/")
-        path = self._path(prefix)
-        if is_recursive:
-            found = list(fs.find(path, detail=True).values())
-        else:
-            found = fs.ls(path, detail=True)
+        try:
+            found = fs.ls(self._path(directory), detail=True)
+        except FileNotFoundError:
+            if not after:
+                raise
+            found = []  # a link that leads nowhere
         page: list[tuple[Entry | None, str]] = []
         for info in found:
             key = str(info["name"])[len(top) :].lstrip("/")
             if is_http(self._root):
                 key = unquote(key.partition("?")[0])
             if info.get("type") == "directory" or key.endswith("/"):
-                if key.rstrip("/") != prefix.rstrip("/"):
-                    page.append((None, f"{key.rstrip('/')}/"))
-            elif key.startswith(prefix):
+                key = key.rstrip("/")
+                is_inner = (
+                    key.startswith(directory) and key.rpartition("/")[2] not in _SELF
+                )
+                if is_inner and is_recursive:
+                    more.append(f"{key}/")
+                elif is_inner:
+                    page.append((None, f"{key}/"))
+            elif key.startswith(directory):
                 # `ls` and `info` return different forms of times, and HTML pages none.
                 page.append((Entry(key, -1, ""), key))
-        return page, ""
+        return page, _SEPARATOR.join(more)
 
     def put(  # noqa: D102
         self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]

@@ -6,7 +6,6 @@ HTTP servers are listed by fsspec, which reads the links of HTML pages.
 from __future__ import annotations
 
 import errno
-import itertools
 import logging
 import os
 import re
@@ -139,7 +138,7 @@ class ObstoreStore(Store):
 
         store = self._checked()
         if is_http(self._root):
-            return self._linked(prefix, is_recursive)
+            return self._linked(prefix, is_recursive, after)
         if self._is_ordered:
             try:
                 return self._page(prefix, is_recursive, after)
@@ -190,21 +189,21 @@ class ObstoreStore(Store):
             more = max(more, f"{prefix}{directory}/{_LAST_CHARACTER}")
         return [(entry, key) for key, entry in page.items()], more
 
-    def _linked(self, prefix: str, is_recursive: bool) -> Listing:
-        """Return the links of HTML pages, which fsspec reads."""
+    def _linked(self, prefix: str, is_recursive: bool, after: str) -> Listing:
+        """Return the links of an HTML page, which fsspec reads."""
         from urllib.parse import parse_qsl  # slow to import
 
         # fsspec logs URLs, so their credentials are passed by options.
         root, _, query = without_userinfo(self._root)[0].partition("?")
         parameters = parse_qsl(query, keep_blank_values=True)
         options = {"headers": self._headers, "params": parameters}
-        listing = FsspecStore(root, options)
-        page, more = listing.list(prefix, is_recursive=is_recursive, after="")
-        is_valid = [_is_valid(key.rstrip("/")) for _, key in page]
-        for (_, key), valid in zip(page, is_valid, strict=True):
-            if not valid:
-                _log.warning("skipping a link that cannot be read: %s", printable(key))
-        return [*itertools.compress(page, is_valid)], more
+        links, more = FsspecStore(root, options).list(
+            prefix, is_recursive=is_recursive, after=after
+        )
+        page = [(entry, key) for entry, key in links if _is_valid(key.rstrip("/"))]
+        for _, key in set(links).difference(page):
+            _log.warning("skipping a link that cannot be read: %s", printable(key))
+        return page, more
 
     def put(
         self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]
