@@ -261,6 +261,18 @@ def test_the_index_next_to_remote_data_is_found(
     assert bytes_read(server) < n_files * len(shard(1)) / 2
 
 
+def test_a_text_index_is_found_by_the_name_of_the_object(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    name, frame_bytes = "a b\u00fc.tfrecord", len(shard(1)) // N_ROWS
+    server.objects[name] = shard(1)
+    lines = [f"{i * frame_bytes} {frame_bytes}\n" for i in range(N_ROWS)]
+    (tmp_path / f"{name}.idx").write_text("".join(lines))
+    dataset = open_dataset(f"{server.url}/{name}?sig=signed", index_dir=tmp_path)
+    assert len(dataset) == N_ROWS
+    assert bytes_read(server) < len(shard(1)) / 2
+
+
 def test_the_index_next_to_remote_data_does_not_tell_queries_apart(
     server: ObjectServer, tmp_path: Path
 ) -> None:

@@ -494,11 +494,13 @@ def _search_texts(
     with contextlib.suppress(OSError):
         listed = set(os.listdir(folder))  # noqa: PTH208
         for number in search.missing.tolist():
-            text = f"{os.path.basename(paths[number])}.idx"  # noqa: PTH119
+            path = paths[number]
+            name = path.key if isinstance(path, RemotePath) else path
+            text = f"{os.path.basename(name)}.idx"  # noqa: PTH119
             if text not in listed:
                 continue
             index = _read_tfrecord2idx(
-                paths[number], folder / text, search.versions[number].tolist()
+                path, folder / text, search.versions[number].tolist()
             )
             if index is not None:
                 search.add(np.array([number], np.int64), _core.Indexes([index]))
