@@ -185,6 +185,7 @@ def test_large_subdirectories_cost_one_page(server: ObjectServer) -> None:
 NAMES = [
     *("a", "a-", "a/", "a/b", "a/b/c", "a/\U0010ffff", "a0", "b/", "b/\u00e9", "b-/x"),
     *("c", "c/d/e", "c/d/f", "c/d0", "\u00e9", "\u00e9/a", "\U0001f600", "z/z/z/z"),
+    *("a%2Fb", "a#b/c", "b [1]*?", "c+d&e=/f", "c^|`~", "e\\f/g", "e{<>}/h"),
 ]
 
 
