@@ -1,4 +1,4 @@
-"""Hints for the names that people try first: those of other libraries, and misspelled ones."""
+"""Suggestions for misspelled names and for names of other libraries."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class PyDataset(keras.utils.PyDataset):
     The dataset owns the loader while Keras uses it, and moves it to the next epoch when
     all batches were asked for and Keras ends its epoch. To resume a run, set the loader
     to the epoch that `fit` begins with: ``loader.set_epoch(initial_epoch)``, or load its
-    state. Keras begins an epoch whose state was saved in its middle from its beginning.
+    state. Keras restarts a partially trained epoch.
 
     Parameters
     ----------

@@ -264,7 +264,7 @@ def _inflated_members(
 def _before_damage(
     name: str, content: Content, begin: int, n_yielded: int, faults: Faults | None
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield what a damaged member holds up to the damage, after `n_yielded` bytes.
+    """Yield the bytes before the damage of a member, after `n_yielded` bytes.
 
     With each piece comes the byte of the file up to which it was read. A call that
     fails returns nothing of what it has inflated. So zlib, whose streams can be copied,

@@ -239,7 +239,7 @@ def keep_index(
 ) -> _core.Index:
     """Cache the index of a file that was just written or read, if the cache is writable.
 
-    Returns the index, which is valid also if it cannot be cached. `offsets` are the
+    Returns the index, which is valid even if it cannot be cached. `offsets` are the
     beginnings of all frames and the end of the last one. For a
     compressed file, they are offsets in its content, and `payload_crcs` is required.
     """
