@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from fastrec.features.base import Spec
+from fastrec.hints import no_column
 
 __all__ = ["Columns", "Source", "select_columns"]
 
@@ -85,8 +86,7 @@ def select_columns(
         selected[name] = column
     for name in columns or ():
         if name not in selected:
-            listed = ", ".join(map(repr, names))
-            raise ValueError(f"no column {name!r}; the data has {listed}")
+            raise ValueError(no_column(name, names, "the data"))
     if columns is not None and len(set(columns)) < len(columns):
         raise ValueError(
             f"columns= (--columns) must not repeat a name, got {columns!r}"
