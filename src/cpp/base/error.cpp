@@ -53,6 +53,8 @@ constexpr Entry kTable[] = {
      "a group is unbalanced or nested too deeply"},
     {Errc::kPackedFloatLength, "packed_floats", ErrorClass::kDecode,
      "packed floats must have a multiple of 4 bytes, got {found}"},
+    {Errc::kNotExample, "not_example", ErrorClass::kDecode,
+     "the record is not a tf.train.Example"},
     {Errc::kSequence, "sequence_example", ErrorClass::kSchema,
      "expected a tf.train.Example, got a SequenceExample: pass context_features= and "
      "sequence_features= to fastrec.open, or call fastrec.parse_sequence_example or "
