@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastrec.errors import CorruptionError
-
 if TYPE_CHECKING:
     import hashlib
 
@@ -25,29 +23,19 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Selection:
-    """Record numbers, in the order of a view."""
+    """Record numbers, in the order of a view, out of the `n_source` records of files."""
 
     def __init__(
         self, pieces: Iterable[range | Numbers], n_source: int | None = None
     ) -> None:
         self._pieces = [piece for piece in pieces if len(piece)]
         self._begins = [0, *itertools.accumulate(len(piece) for piece in self._pieces)]
-        self._n_source = n_source  # records in the files
+        self.n_source = n_source  # records in the files, if known
 
     @classmethod
     def joined(cls, parts: Iterable[Selection], n_source: int) -> Selection:
         """Concatenate selections of files that have `n_source` records."""
         return cls((piece for part in parts for piece in part._pieces), n_source)
-
-    def check_source(self, n_records: int, path: str) -> None:
-        """Raise an Error if the files have other records than when they were selected."""
-        if self._n_source not in (None, n_records):
-            raise CorruptionError(
-                f"the files have {n_records:,} records, but had {self._n_source:,} when "
-                "records were selected; open and select again",
-                path,
-                code="file_changed",
-            )
 
     def __len__(self) -> int:
         return self._begins[-1]
@@ -55,8 +43,8 @@ class Selection:
     def select(self, chosen: range | Numbers) -> Selection:
         """Return the records at positions `chosen`, which must be in bounds."""
         if isinstance(chosen, range):
-            return Selection(self._parts(chosen), self._n_source)
-        return Selection([self._numbers(chosen)], self._n_source)
+            return Selection(self._parts(chosen), self.n_source)
+        return Selection([self._numbers(chosen)], self.n_source)
 
     def shifted(self, by: int) -> Selection:
         """Return a selection with `by` added to all numbers."""
@@ -68,7 +56,7 @@ class Selection:
             else piece + by
             for piece in self._pieces
         )
-        return Selection(shifted, self._n_source)
+        return Selection(shifted, self.n_source)
 
     def to_core(self) -> list[tuple[int, int, int] | Numbers]:
         """Return the pieces in the form that `_core.Catalog` accepts."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastrec import _core
+from fastrec.errors import CorruptionError
 from fastrec.features.schema import Schema
 from fastrec.on_error import ErrorPolicy, recovery_of
 from fastrec.sources.file_set import FileSet
@@ -135,7 +136,14 @@ class View:
         if self._selection is None:
             n_records = self.files.n_records
             return Selection([range(n_records)], n_records)
-        self._selection.check_source(self.files.n_records, self.files.files[0])
+        n_before = self._selection.n_source
+        if n_before is not None and (n := self.files.n_records) != n_before:
+            raise CorruptionError(
+                f"the files have {n:,} records, but had {n_before:,} when records were "
+                "selected; open and select again",
+                self.files.files[0],
+                code="file_changed",
+            )
         return self._selection
 
     def selected(self, chosen: range | Numbers) -> View:
