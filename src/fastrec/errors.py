@@ -54,8 +54,7 @@ class Error(Exception):
     record : int or None
         Index of the record in `path`, or among those given, counted from 0.
     offset : int or None
-        Byte of `path` at which the trouble was noticed, or of the record where there is
-        no file.
+        Byte offset of the error, in `path` or, without a file, in the record.
     feature : str or None
         Key of the feature concerned.
     hint : str
@@ -160,8 +159,8 @@ def advise_repair(error: Error) -> None:
 def hint_by_number(path: str) -> str:
     """Return what to do where `on_error` was chosen, but not for records by number."""
     return (
-        "on_error= skips no record that is asked for by number: read with "
-        "ds.loader(...), fr.torch.IterableDataset or the like, or run: "
+        "on_error= does not apply to indexing: read with ds.loader(...), "
+        "fr.torch.IterableDataset or the like, or run: "
         f"{_repair(path)}"
     )
 

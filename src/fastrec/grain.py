@@ -23,7 +23,7 @@ def __dir__() -> list[str]:
 
 
 class DataSource(RandomAccessDataSource):
-    """A dataset as Grain reads it: by number, in the threads and processes of Grain.
+    """Random-access source for Grain, which reads it in its threads and processes.
 
     For ``grain.DataLoader`` and ``grain.MapDataset.source``. Grain 0.2 asks for rows one
     by one; a `fastrec.Loader` reads whole batches, and orders and resumes them itself.

@@ -1,13 +1,13 @@
-"""Hints for the names that people try first: those of other libraries, and misspelled ones."""
+"""Suggestions for misspelled names and for names of other libraries."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec, TypeVar
 
-__all__ = ["checked_names", "missing_attribute", "nearest"]
+__all__ = ["checked_names", "missing_attribute", "nearest", "no_column"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -141,6 +141,14 @@ def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str | None:
     if not close:  # or one that differs only in case
         close = [known for known in names if known.lower() == name.lower()]
     return close[0] if close else None
+
+
+def no_column(name: object, columns: Iterable[object], owner: str) -> str:
+    """Return the message for a column that `owner` does not have."""
+    known = list(columns)
+    meant = nearest(str(name), [str(column) for column in known])
+    hint = "" if meant is None else f"; did you mean {meant!r}?"
+    return f"no column {name!r}; {owner} has {', '.join(map(repr, known))}{hint}"
 
 
 def checked_names(function: Callable[P, R]) -> Callable[P, R]:

@@ -23,6 +23,7 @@ from fastrec.caller_warnings import warn_caller
 from fastrec.dataset.adapted import LoaderKeywords, loader_of
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import SchemaError
+from fastrec.loader.collate import VALID
 from fastrec.loader.loader import Loader
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
 from fastrec.options import extra
@@ -71,7 +72,7 @@ class PyDataset(keras.utils.PyDataset):
     The dataset owns the loader while Keras uses it, and moves it to the next epoch when
     all batches were asked for and Keras ends its epoch. To resume a run, set the loader
     to the epoch that `fit` begins with: ``loader.set_epoch(initial_epoch)``, or load its
-    state. Keras begins an epoch whose state was saved in its middle from its beginning.
+    state. Keras restarts a partially trained epoch.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ class PyDataset(keras.utils.PyDataset):
         Rows in a batch of this rank, as for `fastrec.Dataset.loader`.
     label_key : str or list of str, optional
         What the model is to predict: the name of a column, or several of them, for a
-        model whose outputs have these names.
+        model whose outputs have these names. Without it, batches have no labels.
     weight_key : str, optional
         A column that weighs each row in the loss and in weighted metrics.
     workers, use_multiprocessing, max_queue_size
@@ -142,7 +143,14 @@ class PyDataset(keras.utils.PyDataset):
         loader.dataset._view.files.check_random_access("fastrec.keras")
         if not len(loader):
             raise ValueError(NO_BATCHES)
-        self._check(loader.batch(0))
+        batch = loader.batch(0)
+        self._check(batch)
+        inputs = [name for name in batch if name != VALID]
+        if label_key is None and len(inputs) > 1:
+            warn_caller(
+                "batches have no labels, and the inputs are a dict of "
+                f"{', '.join(map(repr, inputs))}: pass label_key= to fit a model to labels"
+            )
         self._begin()
 
     def _begin(self) -> None:

@@ -581,6 +581,14 @@ def test_a_batch_without_rows_says_where_it_is_and_what_to_do(
     assert np.asarray(weights).tolist() == [0] * 4
 
 
+def test_columns_without_labels_warn_before_fit(ds: Untyped) -> None:
+    with pytest.warns(
+        UserWarning, match="no labels.* dict of 'x', 'y': pass label_key="
+    ):
+        fr.keras.PyDataset(ds.select_columns(["x", "y"]), batch_size=4)
+    fr.keras.PyDataset(ds.select_columns(["x"]), batch_size=4, pad_last=True)
+
+
 def test_keys_that_make_no_sense_are_refused(ds: Untyped) -> None:
     loader = ds.select_columns(["x", "y"]).loader(4)
     with pytest.raises(KeyError, match="no column 'label'; batches have 'x', 'y'"):

@@ -24,6 +24,7 @@ pytest.importorskip("rich")
 import fastrec as fr
 from commands import run
 from oracle import example, tfrecord_file
+from oracle_example import delimited
 
 SECRET = b"a value of a record"
 CONTENT = tfrecord_file([example({b"name": ("bytes", [SECRET])})] * 3)
@@ -99,6 +100,17 @@ def test_kinds_of_records_are_counted(tmp_path: Path) -> None:
     path.write_bytes(tfrecord_file(records))
     kinds = run_json(path)["kinds"]
     assert kinds == {"UTF-8 text": 1, "Example": 1, "SequenceExample": 1}
+
+
+def test_lists_of_examples_are_not_examples(tmp_path: Path) -> None:
+    path = tmp_path / "elwc.tfrecord"
+    inner = example({b"a": ("int64", [1]), b"b": ("float", [2.0])})
+    listed = delimited(1, inner) * 2 + delimited(2, inner)
+    path.write_bytes(tfrecord_file([listed, listed, b""]))
+    report = run_json(path)
+    looks = "a serialized protobuf message with fields 1, 2"
+    assert report["kinds"] == {looks: 2, "Example": 1}
+    assert report["features"] == []
 
 
 def test_an_empty_file_has_no_sizes(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ import fastrec as fr
 from children import Child
 from commands import run
 from oracle import example, tfrecord_file
+from oracle_example import delimited
 
 RECORDS = [
     example(
@@ -145,17 +146,21 @@ def test_columns_are_chosen(folder: Path) -> None:
 
 def test_records_that_are_not_examples_are_described(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
-    path.write_bytes(tfrecord_file([b"a line of text", b"\x01\xfe\x00", b""]))
+    inner = example({b"n": ("int64", [1])})
+    listed = delimited(1, inner) + delimited(2, inner)
+    records = [listed, b"a line of text", b"\x01\xfe\x00", b""]
+    path.write_bytes(tfrecord_file(records))
     shown, _ = run("head", path)
+    assert "looks like a serialized protobuf message with fields 1, 2" in shown
     assert (
         "  not a tf.train.Example; it looks like UTF-8 text\n  'a line of text'"
         in shown
     )
     assert "  <3 bytes: 01 fe 00>" in shown
-    assert "record 2 of" in shown
+    assert "record 3 of" in shown
     assert shown.endswith("  no features\n")
     rows = json_rows("head", path)
-    assert [row.get("bytes") for row in rows] == [
+    assert [row.get("bytes") for row in rows[1:]] == [
         "a line of text",
         {"base64": "Af4A"},
         None,

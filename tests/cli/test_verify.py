@@ -113,6 +113,7 @@ def test_the_keys_of_the_report_are_documented(file: Path) -> None:
         "regions",
         "unreadable",
         "not_tfrecords",
+        "stale_indexes",
         "written",
         "seconds",
         "num_threads",
@@ -271,6 +272,42 @@ def test_lost_records_are_counted(file: Path) -> None:
 
 
 # Repairing.
+
+
+@pytest.mark.parametrize("bad", [None, 7])
+def test_a_stale_index_is_built_again(file: Path, bad: int | None) -> None:
+    fr.build_index(file)
+    before = file.stat()
+    records = [RECORDS[-1], *RECORDS[:-1]]
+    data = tfrecord_file(records)
+    if bad is not None:
+        data = flipped(data, frame_offsets(data)[bad] + 13)
+    file.write_bytes(data)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    status = 0 if bad is None else 1
+    shown, _ = run(file, status=status)
+    assert f"{file}: the index was stale, and was built again" in shown
+    report = report_of(file, status=status)
+    assert report["stale_indexes"] == []
+    ds = fr.open(file)
+    assert [ds.records[i] for i in range(len(ds)) if i != bad] == [
+        record for i, record in enumerate(records) if i != bad
+    ]
+
+
+def test_a_stale_count_of_a_compressed_file_is_built_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord.gz"
+    stored = gzip.compress(GOOD, compresslevel=0, mtime=0)
+    path.write_bytes(stored)
+    fr.build_index(path)
+    before = path.stat()
+    fewer = [b"".join(RECORDS) + bytes(16 * (len(RECORDS) - 1))]
+    path.write_bytes(gzip.compress(tfrecord_file(fewer), compresslevel=0, mtime=0))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == len(stored)
+    assert report_of(path)["stale_indexes"] == [str(path)]
+    assert report_of(path)["stale_indexes"] == []
+    assert len(fr.open(path)) == 1
 
 
 def test_several_damaged_files_are_repaired_to_a_directory(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ TEST(Foreign, ExamplesAreNotForeign) {
        {std::string(), field(1, ""), kExample, field(1, entry("unset", "")),
         kExample + field(1, entry("b", kInts)), field(1, entry("\xff\x01", kInts)),
         kExample + "\x18\x05", field(2, entry("steps", field(1, kInts))),
-        kExample + field(2, "")}) {
+        kExample + field(2, ""), field(1, entry("\xff\x01", "")),
+        field(1, field(1, field(1, "no value")) + entry("unset", ""))}) {
     EXPECT_EQ(described(record), "") << ::testing::PrintToString(record);
   }
 }
@@ -59,6 +60,11 @@ TEST(Foreign, OtherRecordsAreDescribed) {
             "a serialized protobuf message with fields 1, 2");
   EXPECT_EQ(described(field(1, "\x08\x01")),
             "a serialized protobuf message with fields 1");
+  // No entry has a value.
+  EXPECT_EQ(described(field(1, field(1, field(1, "key")))),
+            "a serialized protobuf message with fields 1");
+  EXPECT_EQ(described(field(2, field(1, field(1, "key")))),
+            "a serialized protobuf message with fields 2");
 }
 
 TEST(Foreign, ManyFieldsAreCutShort) {

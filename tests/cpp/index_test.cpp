@@ -4,10 +4,11 @@
 // returns the indexes that were saved, for the names they were saved under; no altered
 // file, and no forged one, returns anything else. Method: random and hostile offsets;
 // every flipped bit and every truncation of an index file; files with valid checksums
-// and wrong sizes.
+// and wrong sizes; files whose records were swapped, and damaged ones.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -261,6 +262,69 @@ TEST_F(IndexFileTest, HasNoIndexThatDoesNotEndAtTheEndOfItsFile) {
     ASSERT_TRUE(file);
     EXPECT_FALSE(file->index(0)) << other;
     EXPECT_TRUE(file->index(1));
+  }
+}
+
+// Whether the index of `before` is stale for a file with the content `after`.
+bool is_stale(const std::string& before, const std::string& after) {
+  const testing::TemporaryDirectory directory;
+  ScanProgress progress;
+  const FileView old(directory.write("before", before), Io::kPread);
+  const Index index = Index::build(old, 1, &progress);
+  bool is_stale = false;
+  for (const Io io : {Io::kMmap, Io::kPread}) {
+    is_stale = index.is_stale({directory.write("after", after), io});
+  }
+  return is_stale;
+}
+
+std::vector<std::string> payloads_of_many_sizes() {
+  std::vector<std::string> payloads;
+  for (int i = 0; i < 40; ++i) {
+    payloads.emplace_back(static_cast<std::size_t>(i * 37 % 101), 'x');
+  }
+  payloads[20] = testing::file_of({"inner", "", "frames of a record"});
+  return payloads;
+}
+
+TEST(Index, IsStaleIfAnyRecordsWereSwapped) {
+  const std::vector<std::string> payloads = payloads_of_many_sizes();
+  const std::string before = testing::file_of(payloads);
+  for (std::size_t i = 1; i < payloads.size(); ++i) {
+    std::vector<std::string> other = payloads;
+    std::swap(other[i - 1], other[i]);
+    EXPECT_TRUE(is_stale(before, testing::file_of(other))) << i;
+  }
+  EXPECT_TRUE(is_stale(before, testing::file_of({std::string(before.size() - 16, 0)})));
+  EXPECT_TRUE(is_stale(testing::file_of({std::string(before.size() - 16, 0)}), before));
+}
+
+TEST(Index, IsNotStaleIfTheFileIsDamaged) {
+  const std::string before = testing::file_of(payloads_of_many_sizes());
+  EXPECT_FALSE(is_stale(before, before));
+  for (std::size_t i = 0; i < before.size(); i += 3) {
+    std::string after = before;
+    after[i] = static_cast<char>(after[i] ^ 0x20);
+    EXPECT_FALSE(is_stale(before, after)) << i;
+    // A lost block, and a lost end.
+    after = before;
+    const std::size_t n = std::min<std::size_t>(512, before.size() - i);
+    after.replace(i, n, std::string(n, '\0'));
+    EXPECT_FALSE(is_stale(before, after)) << i;
+    after = before.substr(0, i) + std::string(before.size() - i, '\0');
+    EXPECT_FALSE(is_stale(before, after)) << i;
+  }
+}
+
+TEST(Index, IsStaleIfRecordsWereSwappedInADamagedFile) {
+  std::vector<std::string> payloads = payloads_of_many_sizes();
+  const std::string before = testing::file_of(payloads);
+  std::reverse(payloads.begin(), payloads.end());
+  std::string after = testing::file_of(payloads);
+  for (std::size_t i = 0; i < after.size(); i += 7) {
+    std::string damaged = after;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x20);
+    EXPECT_TRUE(is_stale(before, damaged)) << i;
   }
 }
 

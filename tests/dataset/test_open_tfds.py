@@ -175,6 +175,8 @@ def test_a_directory_without_metadata(tmp_path: Path) -> None:
         FileNotFoundError, match=r"No dataset_info.json in the directory"
     ):
         open_tfds(tmp_path / "missing")
+    with pytest.raises(FileNotFoundError, match=r"takes a directory.*downloads"):
+        open_tfds("mnist")
     directory = write_directory(tmp_path / "things")
     (directory / "features.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"features.json"):

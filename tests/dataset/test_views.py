@@ -737,6 +737,8 @@ def test_invalid_transforms_are_refused(ds: Untyped) -> None:
         TypeError, match="transform must return a dict or another mapping, got int"
     ):
         ds.with_transform(lambda _: 3)[0]
+    with pytest.raises(TypeError, match=r"got tuple; loader.tuples\(\) makes tuples"):
+        ds.with_transform(lambda batch: (batch["n"],))[0]
     with pytest.raises(TypeError, match="list of names"):
         ds.select_columns("n")
     with pytest.raises(ValueError, match="at least one name"):

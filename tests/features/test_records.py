@@ -3,7 +3,7 @@
 Goal
     A Record column has the bytes of every record, unparsed, wherever other columns work.
     Files of other messages are read this way without features=; with features=, the error
-    says what a record looks like.
+    says what a record looks like. Everything that reads Examples agrees on what one is.
 Method
     Records of several formats, and the list that was written as the oracle.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import pickle
 import struct
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -46,6 +47,23 @@ KINDS = {
     "elwc": (
         field(1, EXAMPLE) * 2 + field(2, EXAMPLE),
         "a serialized protobuf message with fields 1, 2",
+    ),
+    "elwc without a context": (
+        field(1, EXAMPLE) * 2,
+        "a serialized protobuf message with fields 1",
+    ),
+    # Of examples with several features, the last entry would be the key.
+    "elwc of features": (
+        field(1, fr.encode_example({"a": 1, "b": [2.5], "c": "text"})) * 2,
+        "a serialized protobuf message with fields 1",
+    ),
+    "bytes in a list": (
+        field(1, b"\x00\xff") + field(1, b""),
+        "a serialized protobuf message with fields 1",
+    ),
+    "strings in a list": (
+        field(1, field(1, b"\x0a\x03key")) * 2,
+        "a serialized protobuf message with fields 1",
     ),
     # Scenario: timestamps_seconds = 1, scenario_id = 5, sdc_track_index = 6
     "scenario": (
@@ -101,6 +119,70 @@ def test_features_of_other_messages_raise(
     with pytest.raises(fr.SchemaError, match=r"fr\.Record\(\)") as caught:
         open_dataset(path, features=["label"]).schema  # noqa: B018
     assert looks in str(caught.value)
+
+
+@compressions
+@kinds
+def test_optional_features_of_other_messages_raise(
+    write: Write, record: bytes, looks: str, compress: Callable[[bytes], bytes]
+) -> None:
+    """Their columns would be empty, and no error would say why."""
+    optional = {
+        "label": fr.VarLen("int64"),
+        "weight": fr.FixedLen((), "float32", default=1.0),
+    }
+    path = write(compress(tfrecord_file([EXAMPLE, record, EXAMPLE])))
+    text = f"not a tf.train.Example but looks like {looks}"
+    with pytest.raises(fr.DecodeError) as caught:
+        list(open_dataset(path, features=optional).loader(4))
+    assert text in str(caught.value)
+    assert caught.value.record == 1
+    loader = open_dataset(path, features=optional, on_error="skip").loader(4)
+    (batch,) = loader
+    assert batch["label"].tolist() == [[3], [3]]
+    assert loader.report.records_lost == 1
+    for read in (
+        lambda: fr.parse_example([EXAMPLE, record], optional),
+        lambda: fr.parse_single_example(record, optional),
+        lambda: fr.parse_sequence_example([record], optional),
+        lambda: fr.decode_example(record),
+        lambda: fr.decode_sequence_example(record),
+    ):
+        with pytest.raises(fr.DecodeError):
+            read()
+
+
+def entry(*parts: bytes) -> bytes:
+    return field(1, b"".join(parts))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"",
+        field(1, b""),
+        field(1, b"") * 2,
+        field(1, entry(field(1, b"unset"), field(2, b""))),
+        field(1, entry(field(1, b"\xff\x00"), field(2, b""))),
+        field(1, entry(field(1, b"no value")) + entry(field(1, b"x"), field(2, b""))),
+        field(1, entry(field(1, b"no value"))) + EXAMPLE,
+        EXAMPLE + b"\x18\x05",
+    ],
+)
+def test_examples_without_the_features_have_empty_rows(
+    write: Write, record: bytes
+) -> None:
+    spec = {"other": fr.VarLen("int64"), "no value": fr.VarLen("bytes")}
+    ds = opened(write, [record] * 20, features=spec)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fr.MissingFeatureWarning)
+        rows = [row for batch in ds.loader(20) for row in batch["other"].tolist()]
+    assert rows == [[]] * 20
+    assert fr.parse_single_example(record, spec)["other"].tolist() == []
+    assert all(
+        values is None or name == "label"
+        for name, values in fr.decode_example(record).items()
+    )
 
 
 def test_errors_about_examples_do_not_mention_other_messages(write: Write) -> None:

@@ -300,7 +300,7 @@ def test_the_hint_does_not_repeat_the_current_policy(
     with pytest.raises(fr.CorruptionError) as caught:
         _ = ds[damaged]
     assert "Use on_error=" not in str(caught.value)
-    assert "asked for by number" in caught.value.hint
+    assert "does not apply to indexing" in caught.value.hint
     assert caught.value.hint.endswith(f"fastrec repair {caught.value.path} --out OUT")
 
 

@@ -446,3 +446,6 @@ def test_per_row_names_a_column_that_is_missing(ds: Untyped) -> None:
         TypeError, match="column 'y' of record 0 is missing in the function's result"
     ):
         ds.loader(4, transform=transform).peek()
+    pair = fr.per_row(lambda row: (row["n"], row["n"]), out=out)
+    with pytest.raises(TypeError, match=r"dict with columns \['x', 'y'\], got tuple"):
+        ds.loader(4, transform=pair).peek()

@@ -94,6 +94,31 @@ def test_a_function_of_rows_names_the_record(
 
 
 @every_threads
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda batch: {"n": batch["nn"]},
+        fr.per_row(lambda row: row["nn"], out={"m": "int64"}),
+    ],
+)
+def test_a_missing_column_is_named_with_those_of_the_batch(
+    ds: Untyped,
+    num_threads: int,
+    transform_threads: int,
+    transform: Callable[[Batch], Batch],
+) -> None:
+    threads = {"num_threads": num_threads, "transform_threads": transform_threads}
+    loader = ds.loader(5, transform=transform, **threads)
+    with pytest.raises(KeyError, match="'nn'") as caught:
+        next(iter(loader))
+    columns = "no column 'nn'; the batch has 'n', 'pixels', 'words'; did you mean 'n'?"
+    assert notes(caught.value).count(columns) == 1
+    with pytest.raises(KeyError) as caught:
+        ds.with_transform(transform)[0]
+    assert notes(caught.value).count(columns) == 1
+
+
+@every_threads
 def test_a_transform_of_batches_names_the_first_and_last_record(
     ds: Untyped, num_threads: int, transform_threads: int
 ) -> None:

@@ -2,8 +2,9 @@
 
 Goal
     A dataset with copies behaves like one of local files, and reads no network after the
-    first epoch. Copies appear whole, stay within cache_bytes, and the least recently
-    used ones go first; those in use stay.
+    first epoch. Copies appear whole and verified, stay within cache_bytes, and the least
+    recently used ones go first; those in use stay as long as they are, and no longer. A
+    process that is killed leaves nothing for ever.
 Method
     A server in this process that counts requests and injects faults; the files in the
     cache directory.
@@ -11,22 +12,27 @@ Method
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import gzip
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fastrec as fr
-from children import run_program
+from children import SECONDS_TO_HANG, run_program, start_program
 from columns import Untyped, open_dataset
-from object_server import ObjectServer, random_faults, served
+from object_server import ObjectServer, Request, random_faults, served
 from oracle import example, tfrecord_file
 
 pytest.importorskip("obstore", reason="extra `remote` is not installed")
 pytest.importorskip("fsspec", reason="extra `remote` is not installed")
+
+pytestmark = pytest.mark.filterwarnings("ignore:the server reports no exact version")
 
 N_ROWS = 100
 
@@ -106,6 +112,7 @@ def test_a_changed_object_is_copied_again(server: ObjectServer, tmp_path: Path) 
         server.objects["plain/1.tfrecord"] = shard(number)
         dataset = open_dataset(url, cache_dir=tmp_path)
         assert numbers(dataset) == rows(number)
+        del dataset
         assert copies(tmp_path) == ["1"]
 
 
@@ -185,9 +192,10 @@ def test_many_processes_share_a_cache(server: ObjectServer, tmp_path: Path) -> N
     server.requests.clear()
     cached_by_another_process(url, tmp_path, 10 * SHARD_BYTES)
     # Each object is asked for its version, and for the first bytes.
-    methods = sorted((request.key, request.method) for request in server.requests)
+    spans = sorted((request.key, request.span) for request in server.requests)
     keys = [f"plain/{i}.tfrecord" for i in (1, 2, 3, 4)]
-    assert methods == [(key, method) for key in keys for method in ("GET", "HEAD")]
+    asked = [(0, 1), (0, SHARD_BYTES)]
+    assert spans == [(key, span) for key in keys for span in asked]
     assert copies(tmp_path) == ["1", "2", "3", "4"]
 
 
@@ -219,3 +227,262 @@ def test_the_index_of_a_copy_survives_a_use(
         [index] = (tmp_path / "index").glob("*.frec*")
         counts.append(index.stat().st_mtime_ns)
     np.testing.assert_array_equal(counts[0], counts[1])
+
+
+# Copies in use.
+
+
+@pytest.mark.parametrize("cache_bytes", [None, "1GB"])
+@pytest.mark.parametrize("in_another_process", [True, False])
+@pytest.mark.parametrize("folder", ["plain", "gz"])
+def test_an_epoch_keeps_its_copies_when_a_newer_version_is_opened(
+    server: ObjectServer,
+    tmp_path: Path,
+    cache_bytes: Untyped,
+    in_another_process: bool,
+    folder: str,
+) -> None:
+    url = f"{server.url}/{folder}/"
+    options: Untyped = {"cache_dir": tmp_path, "cache_bytes": cache_bytes}
+    dataset = open_dataset(url, **options)
+    epoch = iter(dataset.loader(10, shuffle=True, seed=1, num_threads=1))
+    found = next(epoch)["n"].tolist()
+    for i in range(1, 5):
+        suffix = "tfrecord" if folder == "plain" else "tfrecord.gz"
+        newer = shard(i + 4) if folder == "plain" else gzip.compress(shard(i + 4))
+        server.objects[f"{folder}/{i}.{suffix}"] = newer
+    if in_another_process:
+        cached_by_another_process(url, tmp_path, 10**9)
+    else:
+        assert numbers(open_dataset(url, **options)) == rows(5, 6, 7, 8)
+    for batch in epoch:
+        found += batch["n"].tolist()
+    assert sorted(found) == rows(1, 2, 3, 4)
+    assert numbers(dataset) == rows(1, 2, 3, 4)
+    assert len(copies(tmp_path)) == 8
+    del dataset, epoch
+    assert numbers(open_dataset(url, **options)) == rows(5, 6, 7, 8)
+    assert len(copies(tmp_path)) == 4
+
+
+def test_copies_are_in_use_as_long_as_anything_may_read_them(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    def cached(number: int) -> Untyped:
+        url = f"{server.url}/plain/{number}.tfrecord"
+        return open_dataset(url, cache_dir=tmp_path, cache_bytes=SHARD_BYTES + 10)
+
+    first = cached(1)
+    assert len(first) == N_ROWS
+    for users in (
+        lambda ds: iter(ds.loader(10, num_threads=1)),
+        lambda ds: ds.select(range(50)),
+        lambda ds: fr.concat([ds, ds]),
+        lambda ds: ds.loader(10),
+    ):
+        user = users(first)
+        del first
+        assert numbers(cached(2)) == rows(2)
+        assert copies(tmp_path) == ["1"]
+        del user
+        assert numbers(cached(2)) == rows(2)
+        assert copies(tmp_path) == ["2"]
+        first = cached(1)
+        assert len(first) == N_ROWS
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no list of descriptors")
+def test_a_dataset_that_is_gone_holds_no_descriptor_and_no_copy(tmp_path: Path) -> None:
+    files = []
+    for number in range(1, 13):
+        files.append(tmp_path / f"{number}.tfrecord.gz")
+        files[-1].write_bytes(gzip.compress(shard(number)))
+    cache, counts = tmp_path / "cache", set()
+    for number, file in enumerate(files, 1):
+        options: Untyped = {"cache_dir": cache, "cache_bytes": 2 * SHARD_BYTES}
+        dataset = open_dataset(file, **options)
+        assert numbers(dataset) == rows(number)
+        del dataset
+        counts.add(len([*Path("/proc/self/fd").iterdir()]))
+    assert len(counts) == 1
+    assert len(copies(cache)) == 2
+    assert len([*cache.glob(".use-*")]) <= 2
+
+
+# Killed processes.
+
+
+@contextlib.contextmanager
+def copying(
+    server: ObjectServer, url: str, cache: Path
+) -> Iterator[Callable[[], None]]:
+    """Run a process that stalls in the middle of a copy; yield what kills it."""
+    before = {*cache.glob(".*.tmp")}
+    with start_program("remote_cache.py", url, cache, 10**9) as child:
+        while {*cache.glob(".*.tmp")} <= before or not server.injected["stall"]:
+            assert child.poll() is None
+
+        def kill() -> None:
+            child.kill()
+            child.communicate(timeout=SECONDS_TO_HANG)
+
+        yield kill
+        kill()
+
+
+def stall_after_head(request: Request) -> str | None:
+    """Stall requests for anything but the beginning of large objects."""
+    return "stall" if request.span is not None and request.span[0] else None
+
+
+def test_what_a_killed_process_leaves_is_deleted_and_that_of_others_is_not(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    large = shard(1) * (1 + (1 << 20) // SHARD_BYTES)
+    server.objects |= {"a.tfrecord": large, "b.tfrecord": large}
+    server.inject, server.stall_seconds = stall_after_head, 10 * SECONDS_TO_HANG
+    of_writer = tmp_path / ".x.tfrecord.1.0123abcd.tmp"
+    of_writer.write_bytes(b"records that `fastrec repair` saves")
+    small = f"{server.url}/plain/1.tfrecord"
+    with copying(server, f"{server.url}/a.tfrecord", tmp_path) as kill:
+        [killed] = {*tmp_path.glob(".*.tmp")} - {of_writer}
+        server.injected.clear()
+        with copying(server, f"{server.url}/b.tfrecord", tmp_path):
+            [alive] = {*tmp_path.glob(".*.tmp")} - {of_writer, killed}
+            assert numbers(open_dataset(small, cache_dir=tmp_path)) == rows(1)
+            assert killed.exists()
+            kill()
+            assert numbers(open_dataset(small, cache_dir=tmp_path)) == rows(1)
+            assert not killed.exists()
+            assert alive.exists()
+    assert numbers(open_dataset(small, cache_dir=tmp_path)) == rows(1)
+    assert [*tmp_path.glob(".*.tmp")] == [of_writer]
+
+
+# Verification.
+
+
+def once(fault: str, *, is_chosen: Callable[[Request], bool]) -> Untyped:
+    """Return an `inject` of one fault into the first request that is chosen."""
+    lock = threading.Lock()
+    left = [fault]
+
+    def inject(request: Request) -> str | None:
+        with lock:
+            return left.pop() if left and is_chosen(request) else None
+
+    return inject
+
+
+def is_of_copy(request: Request) -> bool:
+    """Return whether a request is not that of the beginning, which detects contents."""
+    return request.span is not None and request.span[1] - request.span[0] > 16 << 10
+
+
+def large_shard(number: int) -> bytes:
+    """A shard of several ranges, whose records have one size for all numbers."""
+    payload = bytes(4000)
+    return tfrecord_file(
+        [
+            example({b"n": ("int64", [i]), b"x": ("bytes", [payload])})
+            for i in rows(*[number] * 3)
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", ["x.tfrecord", "x.tfrecord.gz"])
+@pytest.mark.parametrize("has_etags", [True, False])
+def test_an_altered_response_is_read_again(
+    server: ObjectServer, tmp_path: Path, name: str, has_etags: bool
+) -> None:
+    data = large_shard(1)
+    server.objects[name] = gzip.compress(data, 0) if name.endswith("gz") else data
+    server.has_etags = has_etags
+    server.inject = once("altered", is_chosen=is_of_copy)
+    url = f"{server.url}/{name}"
+    dataset = open_dataset(url, cache_dir=tmp_path)
+    assert numbers(dataset) == rows(1, 1, 1)
+    assert server.injected == {"altered": 1}
+    [copy] = tmp_path.glob("*.tfrecord")
+    assert copy.read_bytes() == data
+    assert not [*tmp_path.glob(".*.tmp")]
+
+
+def test_no_damaged_copy_is_used_by_another_dataset(
+    server: ObjectServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.objects["x.tfrecord"] = large_shard(1)
+    url = f"{server.url}/x.tfrecord"
+    server.inject = lambda request: "altered" if is_of_copy(request) else None
+    damaged = open_dataset(url, cache_dir=tmp_path)
+    with pytest.raises(fr.CorruptionError) as caught:
+        numbers(damaged)
+    assert caught.value.path == url
+    assert "is damaged, also when read again" in caplog.text
+    server.inject = lambda _request: None
+    with pytest.raises(fr.CorruptionError):
+        numbers(damaged)
+    for _ in range(2):
+        assert numbers(open_dataset(url, cache_dir=tmp_path)) == rows(1, 1, 1)
+    assert len(copies(tmp_path)) == 2
+    del damaged, caught
+    gc.collect()  # tracebacks
+    server.requests.clear()
+    assert numbers(open_dataset(url, cache_dir=tmp_path)) == rows(1, 1, 1)
+    assert len(copies(tmp_path)) == 1
+    assert not [*filter(is_of_copy, server.requests)]
+
+
+def test_records_of_an_object_that_is_damaged_are_skipped(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    damaged = bytearray(shard(1))
+    damaged[50 * SHARD_BYTES // N_ROWS + 13] ^= 1
+    server.objects["x.tfrecord"] = bytes(damaged)
+    dataset = open_dataset(
+        f"{server.url}/x.tfrecord", cache_dir=tmp_path, on_error="skip"
+    )
+    assert numbers(dataset) == [n for n in rows(1) if n != 1050]
+
+
+@pytest.mark.parametrize("has_etags", [True, False])
+def test_an_object_that_is_replaced_while_it_is_copied_is_not_mixed(
+    server: ObjectServer, tmp_path: Path, has_etags: bool
+) -> None:
+    before, after = large_shard(1), large_shard(2)
+    server.objects["x.tfrecord"] = before
+    server.has_etags = has_etags
+    is_begun = threading.Event()
+
+    def begin(request: Request) -> None:
+        if is_of_copy(request):
+            is_begun.set()
+
+    def replace(_path: str, headers: Untyped) -> None:
+        asked = {name.lower(): value for name, value in headers.items()}
+        if not asked.get("range", "bytes=0-").startswith("bytes=0-"):
+            assert is_begun.wait(SECONDS_TO_HANG)
+            server.objects["x.tfrecord"] = after
+
+    server.inject, server.status = begin, replace
+    url = f"{server.url}/x.tfrecord"
+    dataset = open_dataset(url, cache_dir=tmp_path)
+    if has_etags:
+        with pytest.raises(fr.CorruptionError, match="changed after"):
+            numbers(dataset)
+        dataset = open_dataset(url, cache_dir=tmp_path)
+    assert numbers(dataset) == rows(2, 2, 2)
+    assert numbers(open_dataset(url, cache_dir=tmp_path)) == rows(2, 2, 2)
+    server.status = None
+    server.objects["x.tfrecord"] = before
+    assert numbers(open_dataset(url, cache_dir=tmp_path)) == rows(1, 1, 1)
+
+
+def test_an_index_of_the_url_is_not_that_of_its_copy(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    url = f"{server.url}/plain/"
+    options: Untyped = {"index_dir": tmp_path / "index"}
+    assert numbers(open_dataset(url, **options)) == rows(1, 2, 3, 4)
+    copied = open_dataset(url, cache_dir=tmp_path / "cache", **options)
+    assert numbers(copied) == rows(1, 2, 3, 4)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 __all__ = ["FAULTS", "TRANSIENT", "ObjectServer", "Request", "random_faults", "served"]
 
@@ -48,7 +48,8 @@ class ObjectServer(http.server.ThreadingHTTPServer):
     Attributes
     ----------
     objects : dict of str to bytes
-        May be changed while the server runs.
+        May be changed while the server runs. The query of a URL is ignored unless it is
+        part of a key.
     latency : float
         Seconds between a request and its response.
     bandwidth : float or None
@@ -57,6 +58,14 @@ class ObjectServer(http.server.ThreadingHTTPServer):
         How long the fault "stall" delays a response.
     has_etags, has_ranges, has_times : bool
         Whether responses have an ETag or a modification time, and ranges are supported.
+    has_weak_etags : bool
+        Whether the ETags are weak.
+    time : str
+        The modification time.
+    head_length : int or None
+        The length in responses to HEAD, if it is not that of the object.
+    listing : callable or None
+        ``listing(query)`` returns the response to the listing of an S3 bucket.
     requests : list of Request
         The requests so far, without those of directories.
     injected : Counter
@@ -81,7 +90,10 @@ class ObjectServer(http.server.ThreadingHTTPServer):
         self.latency, self.bandwidth = latency, bandwidth
         self.stall_seconds = stall_seconds
         self.has_etags = self.has_ranges = True
-        self.has_times = False
+        self.has_times = self.has_weak_etags = False
+        self.time = "Mon, 01 Jan 2024 00:00:00 GMT"
+        self.head_length: int | None = None
+        self.listing: Callable[[Mapping[str, str]], bytes] | None = None
         self.status: Callable[[str, Mapping[str, str]], int | None] | None = None
         self.requests: list[Request] = []
         self.injected: Counter[str] = Counter()
@@ -157,6 +169,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, *, has_body: bool) -> None:
         server = self.server
         key = unquote(self.path.partition("?")[0]).lstrip("/")
+        if self.path.lstrip("/") in server.objects:  # a key with a query
+            key = self.path.lstrip("/")
         if server.latency:
             time.sleep(server.latency)
         if server.status is not None:
@@ -164,9 +178,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if status is not None:
                 self._send(status)
                 return
+        query = dict(parse_qsl(self.path.partition("?")[2]))
+        if server.listing is not None and "list-type" in query:
+            self._send(200, server.listing(query))
+            return
         data = server.objects.get(key)
         if data is None:
-            page = self._page(key)
+            page = None if server.listing else self._page(key)
             self._send(404 if page is None else 200, page or b"", has_body=has_body)
             return
         span = None
@@ -213,9 +231,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         server = self.server
         headers = {"Accept-Ranges": "bytes" if server.has_ranges else "none"}
         if server.has_etags:
-            headers["ETag"] = '"changed"' if fault == "changed" else server.etag(data)
+            etag = '"changed"' if fault == "changed" else server.etag(data)
+            headers["ETag"] = f"W/{etag}" if server.has_weak_etags else etag
         if server.has_times:
-            headers["Last-Modified"] = "Mon, 01 Jan 2024 00:00:00 GMT"
+            headers["Last-Modified"] = server.time
         begin, end = span or (0, len(data))
         if fault == "few":
             end = (begin + end) // 2
@@ -250,7 +269,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     ) -> None:
         lines = [f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        lines += [f"Content-Length: {len(body)}", "", ""]
+        length = len(body)
+        if self.command == "HEAD" and self.server.head_length is not None:
+            length = self.server.head_length
+        lines += [f"Content-Length: {length}", "", ""]
         head = "\r\n".join(lines).encode()
         self.connection.sendall(head)
         if not has_body or self.command == "HEAD":

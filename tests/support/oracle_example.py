@@ -112,7 +112,8 @@ class Encoder:
 
     A parser that follows protobuf's rules reads the same features from every form. The
     exception is protobuf's upb (Python, PHP, Ruby), which discards entries with unknown
-    fields: `unknown_in_entries=False` avoids them.
+    fields: `unknown_in_entries=False` avoids them. fastrec takes a message in which no entry
+    has a value for another one, so some entry has one.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Encoder:
     ) -> None:
         self.rng = rng
         self.unknown_in_entries = unknown_in_entries
+        self._omits_values = True
 
     def maybe(self, probability: float) -> bool:
         return self.rng is not None and self.rng.random() < probability
@@ -235,7 +237,7 @@ class Encoder:
     def entry(self, key: bytes, feature: Feature) -> bytes:
         """Encode an entry of the map: key and value fields, in any order and number."""
         parts = self.feature_parts(feature)
-        if feature is None and self.maybe(0.5):
+        if feature is None and self._omits_values and self.maybe(0.5):
             values = []
         elif self.maybe(0.2):
             values = [self.delimited(2, part) for part in parts]
@@ -260,6 +262,7 @@ class Encoder:
         self, context: Features, lists: Mapping[bytes, Sequence[Feature]]
     ) -> bytes:
         """Encode a SequenceExample message."""
+        self._omits_values = any(feature is not None for feature in context.values())
         entries = [self.entry(key, feature) for key, feature in context.items()]
         list_entries = []
         for key, steps in lists.items():
@@ -280,6 +283,7 @@ class Encoder:
 
     def example(self, features: Features) -> bytes:
         """Encode an Example message."""
+        self._omits_values = any(feature is not None for feature in features.values())
         entries = [self.entry(key, feature) for key, feature in features.items()]
         entries = self.shuffled(entries)
         for key in features:

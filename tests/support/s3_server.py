@@ -1,13 +1,15 @@
-"""moto's S3 server in this process, and the options to reach it."""
+"""moto's S3 server in this process, and the listings of servers that are not like it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
+from xml.sax.saxutils import escape
 
-__all__ = ["S3", "s3_server"]
+__all__ = ["S3", "listing", "s3_server"]
 
 BUCKET = "bucket"
 
@@ -47,6 +49,10 @@ class S3:
         value: bytes = _backend().get_object(BUCKET, key).value
         return value
 
+    def remove(self, key: str) -> None:
+        """Remove an object."""
+        _backend().delete_object(BUCKET, key)
+
     def names(self) -> list[str]:
         """Return the names of all objects."""
         return sorted(name for name, _ in _backend().get_bucket(BUCKET).keys.items())
@@ -78,3 +84,38 @@ def s3_server() -> Iterator[S3]:
         yield s3
     finally:
         server.stop()
+
+
+def listing(
+    keys: Iterable[str],
+    query: Mapping[str, str],
+    *,
+    page_keys: int = 1000,
+    sizes: Mapping[str, int] = {},
+    has_tokens: bool = True,
+    has_offsets: bool = True,
+) -> bytes:
+    """Return a page of a listing of sorted keys, like ``ObjectServer.listing``.
+
+    Without tokens, a page that is not the last one is "truncated" but has no token.
+    Without offsets, "start-after" is ignored.
+    """
+    after = query.get("continuation-token", "")
+    if has_offsets and not after:
+        after = query.get("start-after", "")
+    prefix = query.get("prefix", "")
+    rest = (key for key in keys if key.startswith(prefix) and key > after)
+    page = list(islice(rest, page_keys))
+    is_truncated = next(rest, None) is not None
+    truncated = "true" if is_truncated else "false"
+    lines = [f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>"]
+    if is_truncated and has_tokens:
+        token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>"
+        lines.append(token)
+    lines += [
+        f"<Contents><Key>{escape(key)}</Key><Size>{sizes.get(key, 1)}</Size>"
+        "<LastModified>2024-01-01T00:00:00.000Z</LastModified>"
+        '<ETag>"tag"</ETag></Contents>'
+        for key in page
+    ]
+    return "\n".join([*lines, "</ListBucketResult>"]).encode()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import gc
 import random
 import signal
@@ -133,6 +134,16 @@ def left_open() -> tuple[Counter[str], int]:
     return files, n_threads
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether any process holds the lock of a file."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 @contextlib.contextmanager
 def nothing_left(*folders: Path) -> Iterator[None]:
     """Check that the body leaves no thread, descriptor, lock or temporary file."""
@@ -146,7 +157,8 @@ def nothing_left(*folders: Path) -> Iterator[None]:
             for folder in folders
             for path in folder.rglob("*")
             # The cache may keep the index of a file that was not published.
-            if path.name.endswith(".tmp") or path.name.startswith(".use-")
+            if path.name.endswith(".tmp")
+            or (path.name.startswith(".use-") and is_locked(path))
         ]
         if now[0] <= before[0] and now[1] <= before[1] and not hidden:
             return

@@ -26,8 +26,7 @@ constexpr Entry kTable[] = {
     {Errc::kPayloadCrc, "payload_checksum", ErrorClass::kCorruption,
      "payload checksum mismatch {checksums}"},
     {Errc::kIndexMismatch, "index_mismatch", ErrorClass::kCorruption,
-     "the index does not match the file: the record ends at byte {found}, expected "
-     "{expected}"},
+     "the index is stale: the records of the file are at other places"},
     {Errc::kIndexPastEnd, "index_past_end", ErrorClass::kCorruption,
      "the index does not match the file: an entry is past the end of the file "
      "({found} bytes)"},
@@ -54,6 +53,8 @@ constexpr Entry kTable[] = {
      "a group is unbalanced or nested too deeply"},
     {Errc::kPackedFloatLength, "packed_floats", ErrorClass::kDecode,
      "packed floats must have a multiple of 4 bytes, got {found}"},
+    {Errc::kNotExample, "not_example", ErrorClass::kDecode,
+     "the record is not a tf.train.Example"},
     {Errc::kSequence, "sequence_example", ErrorClass::kSchema,
      "expected a tf.train.Example, got a SequenceExample: pass context_features= and "
      "sequence_features= to fastrec.open, or call fastrec.parse_sequence_example or "

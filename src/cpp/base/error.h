@@ -46,6 +46,7 @@ enum class Errc : std::uint8_t {
   kFieldNumber,        // field number 0, or a tag above 32 bits
   kGroup,              // a group is unbalanced or nested too deeply
   kPackedFloatLength,  // packed floats whose length is not a multiple of 4
+  kNotExample,         // another message than an Example or SequenceExample
 
   // Schema.
   kSequence,         // a SequenceExample instead of an Example

@@ -9,6 +9,7 @@
 #include "decode/sequence.h"
 #include "file/buffer.h"
 #include "survey/advice.h"
+#include "survey/foreign.h"
 
 namespace fastrec {
 namespace {
@@ -110,7 +111,8 @@ struct RowDecoder {
   void decode(Bytes bytes) {
     const MutableBytes copy = record.room(bytes.size());
     std::copy(bytes.begin(), bytes.end(), copy.begin());
-    const Fault fault = decoder.decode(BytesWithSlack(copy), 0, &builder);
+    Fault fault = decoder.decode(BytesWithSlack(copy), 0, &builder);
+    if (!fault && decoder.has_found_nothing()) fault = check_example(copy);
     if (!fault) return;
     Error error = explain(decoder, fault, copy);
     error.record = 0;
@@ -220,7 +222,10 @@ py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> 
     builder.begin(records.size());
     for (std::size_t row = 0; row < records.size(); ++row) {
       const BytesWithSlack record = records.copy(row);
-      const Fault fault = decoder.decode(record, row, &builder);
+      Fault fault = decoder.decode(record, row, &builder);
+      if (!fault && decoder.has_found_nothing()) {
+        fault = check_example(record.bytes());
+      }
       if (!fault) continue;
       Error error = explain(decoder, fault, record.bytes());
       error.record = row;

@@ -190,13 +190,14 @@ constexpr std::uint8_t kAnyContent = 255;
 
 // Returns the numbers of the files among `numbers` that `file` has the index of, and
 // their indexes. The entry must have the same content and version; with
-// `ignores_times`, the same size.
+// `ignores_times`, the same size. With `probed`, a table of the files, sampled frames
+// must be where the entry says.
 std::pair<Int64Array, SharedIndexes> find(const IndexFile& file,
                                           const std::string& joined_names,
                                           const Int64Array& numbers,
                                           const Versions& versions,
                                           const Codes& contents, bool needs_crcs,
-                                          bool ignores_times) {
+                                          bool ignores_times, FileTable* probed) {
   const std::size_t n_files = static_cast<std::size_t>(contents.size());
   if (static_cast<std::size_t>(versions.size()) != 2 * n_files) {
     throw py::value_error("versions must have one row per file");
@@ -225,6 +226,7 @@ std::pair<Int64Array, SharedIndexes> find(const IndexFile& file,
       if (!index) continue;
       if (content != kAnyContent && content != code_of(index->content())) continue;
       if (needs_crcs && !index->has_payload_crcs()) continue;
+      if (probed != nullptr && !index->is_plausible(*probed->open(i))) continue;
       found.push_back(number);
       indexes.push_back(index->with_mtime(identity.mtime_ns));
     }
@@ -384,6 +386,15 @@ void register_indexes(py::module_& m) {
             return indexes[file];
           },
           py::arg("file"))
+      .def_property_readonly("stale", &Indexes::stale)
+      .def(
+          "is_stale",
+          [](const Indexes& indexes, std::size_t file, FileTable& files) {
+            if (file >= indexes.size()) throw py::index_error("file is out of range");
+            const py::gil_scoped_release released;
+            return indexes[file].is_stale(*files.open(file));
+          },
+          py::arg("file"), py::arg("files"))
       .def_property_readonly("n_records", &Indexes::n_records)
       .def_property_readonly("counts",
                              [](const Indexes& indexes) {
@@ -423,7 +434,7 @@ void register_indexes(py::module_& m) {
       .def("__len__", &IndexFile::size)
       .def("find", &find, py::arg("names"), py::arg("numbers"), py::arg("versions"),
            py::arg("contents"), py::arg("needs_crcs") = false,
-           py::arg("ignores_times") = false)
+           py::arg("ignores_times") = false, py::arg("probed").none(true) = nullptr)
       .def("contents", &contents_by_name, py::arg("names"));
 
   m.def("save_indexes", &save, py::arg("path"), py::arg("names"), py::arg("indexes"),

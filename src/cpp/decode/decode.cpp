@@ -86,6 +86,7 @@ Fault ExampleDecoder::walk(Bytes record) {
 Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
                              BatchBuilder* batch) {
   const Bytes bytes = record.bytes();
+  has_found_nothing_ = false;
   decoder_.begin();
   if (fast_path_) {
     if (fast_path_->decode(record, row, &decoder_, batch)) {
@@ -102,6 +103,8 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
   if (fault) return fault;
   // The fast path reads only records with a single field, so not those with lists.
   if (reads_example_ && has_feature_lists(bytes)) return {.code = Errc::kSequence};
+  has_found_nothing_ = reads_features_ && std::ranges::all_of(features_, is_absent) &&
+                       std::ranges::all_of(lists_, is_absent);
 
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     if (schema_->columns[c].layout == Layout::kRecord) {
@@ -131,6 +134,7 @@ bool ExampleDecoder::decode_shared(Bytes frame, bool is_framed, std::size_t row,
   if (!can_be_fast_) return false;
   if (!mapped_path_) mapped_path_.emplace(*schema_);
   if (!mapped_path_->tries_next()) return false;
+  has_found_nothing_ = false;
   decoder_.begin();
   if (mapped_path_->decode(frame, is_framed, row, &decoder_, batch) &&
       !check_rules(*schema_, *batch, &step_begins_)) {

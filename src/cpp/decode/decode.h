@@ -61,6 +61,10 @@ class ExampleDecoder {
     return decode_shared(record, false, row, batch);
   }
 
+  // Whether the last record had no requested feature. False if the fast path read it, so
+  // that it has the form of an Example.
+  bool has_found_nothing() const noexcept { return has_found_nothing_; }
+
   // The message for a fault of the record or the schema, without file and position.
   std::string describe(const Fault& fault) const;
 
@@ -75,6 +79,7 @@ class ExampleDecoder {
   ColumnKeys keys_, list_keys_;
   // Of the current record, by key number.
   std::vector<Bytes> features_, lists_;
+  bool has_found_nothing_ = false;
   bool reads_features_;  // false if all columns are kRecord
   bool reads_example_;   // some column requires a tf.train.Example
   DecodeMode mode_;

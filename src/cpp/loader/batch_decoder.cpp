@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "survey/advice.h"
+#include "survey/foreign.h"
 
 namespace fastrec {
 
@@ -86,6 +87,7 @@ Fault BatchDecoder::read_row(const Place& place, bool is_watched, SchemaState* s
   if (fault) return fault;
   fault =
       state->decoder.decode(BytesWithSlack(*record), state->n_filled, &state->builder);
+  if (!fault && state->decoder.has_found_nothing()) fault = check_example(*record);
   if (!fault && is_watched) sources_->watch->add(schema_of(place), *record);
   fault.offset += place.frame.payload();
   return fault;

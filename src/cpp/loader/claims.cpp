@@ -168,7 +168,15 @@ StreamClaims::StreamClaims(FrameStream stream, StreamShape shape,
 
 bool StreamClaims::next(Claim* claim) {
   const StepGrid& grid = shape_.grid;
-  if (shape_.is_counted && step_ >= grid.n_steps()) return false;
+  if (shape_.is_counted && step_ >= grid.n_steps()) {
+    const std::uint64_t n = grid.n_steps();
+    const PositionRange last = n == 0 ? PositionRange{} : grid.range(n - 1);
+    if (!grid.drop_last && position_ == last.first + last.count && skip_record()) {
+      throw stream_.error(Errc::kIndexMismatch,
+                          "the index is stale: the files have more records than it");
+    }
+    return false;
+  }
   claim->step = step_++;
   claim->places.clear();
   claim->frames.assign(Buffer::kSlackBytes, 0);
@@ -180,9 +188,9 @@ bool StreamClaims::next(Claim* claim) {
     while (position_ < first && skip_record()) continue;
     while (claim->places.size() < wanted.size() && add_record(claim)) continue;
     while (position_ < all.first + all.count && skip_record()) continue;
-    if (claim->places.size() < wanted.size() && !grid.pad_last) {
-      throw stream_.error(Errc::kFileChanged,
-                          "a file changed: it has fewer records than were counted");
+    if (position_ < all.first + all.count && !grid.pad_last) {
+      throw stream_.error(Errc::kIndexMismatch,
+                          "the index is stale: the files have fewer records than it");
     }
   } else {
     while (position_ < claim->step * grid.batch_size && skip_record()) continue;

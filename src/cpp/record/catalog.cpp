@@ -44,7 +44,7 @@ Place Catalog::locate(std::uint64_t record) const {
   const std::uint64_t number = source_record(record);
   const std::size_t file = indexes_->file_of(number);
   const std::uint64_t within = number - indexes_->first_record(file);
-  return {file, within, (*indexes_)[file].frame(within)};
+  return {file, within, (*indexes_)[file].frame(within), indexes_.get()};
 }
 
 void Catalog::locate_range(std::uint64_t first, std::uint64_t count,
@@ -65,7 +65,7 @@ void Catalog::locate_all(std::span<const std::uint64_t> records,
     }
     const std::uint64_t within = number - indexes_->first_record(file);
     (*indexes_)[file].prefetch(within);
-    places->push_back({file, within, {}});
+    places->push_back({file, within, {}, indexes_.get()});
   }
   for (Place& place : std::span(*places).subspan(n_before)) {
     place.frame = (*indexes_)[place.file].frame(place.record);

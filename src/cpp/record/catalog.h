@@ -20,6 +20,7 @@ struct Place {
   std::size_t file = 0;      // index of the file
   std::uint64_t record = 0;  // index of the record in that file
   Frame frame;
+  const Indexes* indexes = nullptr;  // that have this place; null if it was walked
 };
 
 // A part of a selection of records.

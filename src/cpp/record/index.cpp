@@ -1,8 +1,12 @@
 #include "record/index.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <limits>
 #include <utility>
+
+#include "base/interrupt.h"
 
 namespace fastrec {
 
@@ -85,6 +89,68 @@ std::vector<std::uint64_t> Index::offsets() const {
 std::uint32_t Index::payload_crc(std::uint64_t i) const noexcept {
   const std::uint64_t begin = *PackedOffsets::size_of(n_records_, width_);
   return load_le<std::uint32_t>(bytes_ + begin + 4 * i);
+}
+
+// Whether entry `i` is a frame of the file.
+bool Index::has_frame(const FileView& view, std::uint64_t i) const {
+  const Frame expected = frame(i);
+  Buffer buffer;
+  const Bytes header = view.copy(expected.offset, kHeaderBytes, &buffer);
+  std::uint64_t length = 0;
+  return header.size() == kHeaderBytes &&
+         !check_header(header.data(), view.size() - expected.offset, &length) &&
+         length == expected.length;
+}
+
+bool Index::is_plausible(const FileView& view) const {
+  constexpr std::uint64_t kProbes = 4;
+  if (content_ != Content::kTfrecord) return true;
+  const std::uint64_t n = std::min(kProbes, n_records_);
+  for (std::uint64_t i = 0; i < n; ++i) {
+    if (!has_frame(view, n_records_ - 1 - n_records_ / n * i)) return false;
+  }
+  return true;
+}
+
+bool Index::surrounds(const FileView& view, std::uint64_t record) const {
+  return n_records_ > 1 && (record == 0 || has_frame(view, record - 1)) &&
+         (record + 1 == n_records_ || has_frame(view, record + 1));
+}
+
+bool Index::is_stale(const FileView& view) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kPatience(50);
+  constexpr unsigned kFramesPerCheck = 1024;
+  if (gaps_) return false;  // built by this process
+  // A chain of frames from the beginning, or to the end of the file, disproves the index
+  // if one of them is not an entry. Between two gaps, frames may be those of a TFRecord
+  // file in a damaged record.
+  const std::atomic<bool> cancelled{false};
+  FrameWalk walk(Recovery::kResync, &cancelled);
+  walk.start(view);
+  std::uint64_t entry = 0, end = 0, requested_end = 0, n_frames = 0;
+  bool is_from_begin = true, has_other = false;  // of the current chain
+  Clock::time_point next_check = Clock::now() + kPatience;
+  for (Frame found; walk.next(&found); end = found.end()) {
+    if (++n_frames % kFramesPerCheck == 0 && Clock::now() > next_check) {
+      check_interrupt();
+      next_check = Clock::now() + kPatience;
+    }
+    if (view.requests() != nullptr && requested_end <= found.end()) {
+      const std::uint64_t ahead_bytes = view.requests()->ahead_bytes();
+      view.read_ahead(found.end(), ahead_bytes);
+      requested_end = found.end() + ahead_bytes / 2;
+    }
+    if (found.offset != end) is_from_begin = has_other = false;
+    while (entry < n_records_ && offset(entry) < found.offset) ++entry;
+    const Frame expected = entry < n_records_ ? frame(entry) : Frame{};
+    if (entry == n_records_ || expected.offset != found.offset ||
+        expected.length != found.length) {
+      if (is_from_begin) return true;
+      has_other = true;
+    }
+  }
+  return has_other && end == view.size();
 }
 
 // The end of record `i` in a file with gaps.

@@ -8,8 +8,9 @@
 //   * Frames are contiguous, except for the gaps that recovery leaves out of a damaged
 //     file. An index with gaps is never saved.
 //   * An entry is a claim: record/reader.h verifies the frame, and that it ends at the
-//     next entry. So a wrong index causes errors. A forged one can leave out records,
-//     or point to a frame inside a payload.
+//     next entry. If there is no such frame, is_stale() decides whether the index or the
+//     file is wrong. A forged index can leave out records, or point to a frame inside a
+//     payload.
 #pragma once
 
 #include <cstdint>
@@ -72,6 +73,18 @@ class Index {
   // invalid, so that verification fails.
   Frame frame(std::uint64_t i) const noexcept;
 
+  // Whether sampled frames are where the index says: a cheap check of an index of
+  // unknown age. Streams cannot be sampled. Throws IoError.
+  bool is_plausible(const FileView& view) const;
+
+  // Whether the frames before and after entry `record` are in the file, so that the frame
+  // between them is damaged if it is not. Throws IoError.
+  bool surrounds(const FileView& view, std::uint64_t record) const;
+
+  // Walks a plain file, and returns whether it has other frames than the index says.
+  // Throws IoError, and what check_interrupt() throws.
+  bool is_stale(const FileView& view) const;
+
   // Prefetches what frame() reads.
   void prefetch(std::uint64_t i) const noexcept { packed_offsets().prefetch(i); }
 
@@ -90,6 +103,7 @@ class Index {
   }
   PackedOffsets packed_offsets() const noexcept { return {bytes_, n_records_, width_}; }
   std::uint64_t end_before_gap(std::uint64_t i) const noexcept;
+  bool has_frame(const FileView& view, std::uint64_t i) const;
 
   std::shared_ptr<const void> owner_;
   const std::uint8_t* bytes_ = nullptr;  // packed offsets, then any checksums

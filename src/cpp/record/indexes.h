@@ -1,8 +1,10 @@
-// Indexes: the indexes of all files of a dataset, in order.
+// Indexes: the indexes of all files of a dataset, in order, and which were found stale.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -33,7 +35,33 @@ class Indexes {
     return static_cast<std::size_t>(after - begins_.begin()) - 1;
   }
 
+  // Whether the index of a file, which has no frame at entry `record`, is stale; if
+  // not, the record is damaged. Walks a file at most once in each thread. Any thread may
+  // call this. Throws like Index::is_stale().
+  bool is_stale(std::size_t file, std::uint64_t record, const FileView& view) const {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto known = is_stale_.find(file);
+      if (known != is_stale_.end()) return known->second;
+    }
+    if (files_[file].surrounds(view, record)) return false;
+    const bool is_stale = files_[file].is_stale(view);
+    const std::lock_guard lock(mutex_);
+    return is_stale_.try_emplace(file, is_stale).first->second;
+  }
+  // The files whose indexes were found stale.
+  std::vector<std::size_t> stale() const {
+    std::vector<std::size_t> files;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [file, is_stale] : is_stale_) {
+      if (is_stale) files.push_back(file);
+    }
+    return files;
+  }
+
  private:
+  mutable std::mutex mutex_;
+  mutable std::map<std::size_t, bool> is_stale_;  // of files that were in doubt
   std::vector<Index> files_;
   std::vector<std::uint64_t> begins_;  // the total at the end
 };

@@ -227,12 +227,19 @@ Fault RecordReader::check(const Place& place) const {
   return fault;
 }
 
+// Decides whether a fault at a place is damage to the file, or the place is wrong.
+Fault RecordReader::judged(const Fault& fault, const Place& place) {
+  // A payload with a wrong checksum has a header, which is where the index says.
+  if (place.indexes == nullptr || fault.code == Errc::kPayloadCrc ||
+      !place.indexes->is_stale(place.file, place.record, *open(place.file))) {
+    return fault;
+  }
+  return {.code = Errc::kIndexMismatch, .offset = place.frame.offset};
+}
+
 Fault RecordReader::next(Bytes* payload) {
   if (next_ >= block_end_place_) {
-    if (Fault fault = load_block()) {
-      ++next_;
-      return fault;
-    }
+    if (Fault fault = load_block()) return judged(fault, places_[next_++]);
   }
   if (n_read_ == n_intact_ && n_read_ < lengths_.size()) {
     n_intact_ +=
@@ -248,8 +255,10 @@ Fault RecordReader::next(Bytes* payload) {
   }
   ++n_read_;
   rest_ = rest_.subspan(bytes.size());
-  if (!fault) *payload = bytes.subspan(kHeaderBytes, frame.length);
-  return fault;
+  if (fault) [[unlikely]]
+    return judged(fault, place);
+  *payload = bytes.subspan(kHeaderBytes, frame.length);
+  return {};
 }
 
 Bytes RecordReader::next_mapped(std::size_t n_bytes_min) {

@@ -34,8 +34,10 @@ class RecordReader {
   // slack on both sides, including the rest of its verified frame, and is valid until
   // the next call. After a fault, the next call reads the next place.
   //
-  // Offsets of faults count from the beginning of the file. Throws IoError, and Error
-  // if mapped pages were lost.
+  // If there is no frame at a place of an index, the file is walked: the fault is
+  // kIndexMismatch if the index is stale. Offsets of faults count from the beginning of
+  // the file. Throws IoError, Error if mapped pages were lost, and what
+  // check_interrupt() throws.
   Fault next(Bytes* payload);
 
   // Returns the mapped frame at the next place, unverified and subject to concurrent
@@ -59,6 +61,7 @@ class RecordReader {
   std::size_t gather(MutableBytes room);
   Fault check_place(const FileView& view, const Frame& frame) const;
   Fault check(const Place& place) const;
+  Fault judged(const Fault& fault, const Place& place);
   const FileView* find(std::size_t file) const noexcept;
   const FileView* open(std::size_t file);
   void prefetch(std::size_t place) const noexcept;

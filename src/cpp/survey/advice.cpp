@@ -125,7 +125,10 @@ Error explain(const ExampleDecoder& decoder, const Fault& fault, Bytes record) {
               "; fr.Record() reads its bytes";
   }
   if (fault.column < 0) {
-    if (!foreign.empty()) error.reason += "; the record" + foreign;
+    if (foreign.empty()) return error;
+    const std::string before =
+        fault.code == Errc::kNotExample ? "" : error.reason + "; ";
+    error.reason = before + "the record" + foreign;
     return error;
   }
   const ColumnSpec& spec =

@@ -12,22 +12,44 @@ namespace {
 // The most field numbers to list.
 constexpr std::size_t kFieldsMax = 8;
 
-bool has_kind(Bytes feature, JoinedMessages* joined) {
+// Whether field 1 proves that `record`, whose fields are valid, is neither an Example nor
+// a SequenceExample: it is a number, or has entries, and no entry has a value.
+bool is_other_message(Bytes record) {
+  JoinedMessages joined;
+  bool has_entries = false, has_values = false, has_number = false;
+  // Field 2 of an Example is unknown, so a fault in it proves nothing.
+  (void)walk_maps<2>(record, &joined, [&](std::uint32_t map, Bytes, Bytes value) {
+    has_entries = has_entries || map == 1;
+    has_values = has_values || value.data() != nullptr;
+  });
+  FieldReader fields(record);
+  Field field;
+  while (!has_entries && fields.next(&field)) {
+    has_number =
+        has_number || (field.number == 1 && field.type != WireType::kLengthDelimited);
+  }
+  return has_entries ? !has_values : has_number;
+}
+
+// Whether `value` of a map entry is a feature with a kind, or an empty one.
+bool is_feature(Bytes value, JoinedMessages* joined) {
   ValueList list;
-  return !find_list(feature, joined, &list) && list.kind != FeatureKind::kNone;
+  return value.data() != nullptr && !find_list(value, joined, &list) &&
+         (list.kind != FeatureKind::kNone || value.empty());
 }
 
 bool is_example(Bytes record) {
   JoinedMessages joined;
-  bool has_values = false, are_keys_text = true, has_keys = false;
+  bool has_features = false, are_keys_text = true, has_keys = false;
   const Fault fault =
       walk_maps<2>(record, &joined, [&](std::uint32_t map, Bytes key, Bytes value) {
-        has_keys = true;
+        if (has_features) return;
+        has_features = map == 1 && is_feature(value, &joined);
+        has_keys = has_keys || value.data() != nullptr;
         are_keys_text = are_keys_text && format_of(key) == ByteFormat::kText;
-        has_values = has_values || (map == 1 && has_kind(value, &joined));
       });
-  if (has_values && !fault) return true;
-  if (!are_keys_text) return false;
+  if (has_features && !fault) return true;
+  if (!are_keys_text || is_other_message(record)) return false;
   // Without values, every field must be a map, and a map must not be another message.
   FieldReader fields(record);
   Field field;
@@ -62,6 +84,11 @@ std::string fields_of(Bytes record) {
 }
 
 }  // namespace
+
+Fault check_example(Bytes record) {
+  if (!is_other_message(record)) return {};
+  return {.code = Errc::kNotExample};
+}
 
 std::string describe_foreign(Bytes record) {
   if (is_example(record)) return "";

@@ -185,7 +185,11 @@ Fault Survey::add(Bytes record) {
   }
   const bool has_values = std::ranges::any_of(
       seen, [](const auto& feature) { return feature.n_present(); });
-  if (!has_values && foreign_.empty()) foreign_ = describe_foreign(record);
+  if (!has_values) {
+    const std::string foreign = describe_foreign(record);
+    if (foreign_.empty()) foreign_ = foreign;
+    if (!foreign.empty()) return {.code = Errc::kNotExample};
+  }
   Lists lists;
   const bool is_sequence = find_lists(record, features_max_, &joined_, &lists);
   if (is_sequence && !has_room(lists, lists_, features_max_)) return too_many;

@@ -9,6 +9,7 @@ from fastrec import _core
 from fastrec.arrow.columns import Field, Values, arrow_column
 from fastrec.errors import SchemaError
 from fastrec.features.infer import name_of
+from fastrec.hints import no_column
 
 __all__ = ["RecordBatch"]
 
@@ -79,8 +80,7 @@ class RecordBatch:
             )
         for name in sorted(text | optional):
             if name not in columns:
-                listed = ", ".join(map(repr, columns))
-                raise ValueError(f"no column {name!r}; the batch has {listed}")
+                raise ValueError(no_column(name, columns, "the batch"))
         lengths = {name: values.length for name, (_, values) in columns.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns must have equal lengths, got {lengths}")

@@ -23,6 +23,7 @@ from fastrec.cli.preview import file_format
 from fastrec.errors import Error
 from fastrec.on_error import SkippedSpan
 from fastrec.storage.compression import Content, content_of
+from fastrec.storage.index import renew_stale
 from fastrec.storage.paths import local_head, version_of
 from fastrec.storage.remote import RemotePath
 from fastrec.storage.stream_readers import frame_stream
@@ -62,7 +63,8 @@ class FileCheck:
 
     `content_bytes` is the number of uncompressed bytes that were read. `n_records` counts
     records whose checksums match, including repaired ones. `damaged` is sorted by offset.
-    `unreadable` is the reason if the file could not be read, else "".
+    `unreadable` is the reason if the file could not be read, else "". `had_stale_index`
+    is whether the cached index of the file had other records, and was built again.
     """
 
     path: str
@@ -72,6 +74,7 @@ class FileCheck:
     n_records: int = 0
     damaged: list[DamagedRegion] = field(default_factory=list)
     unreadable: str = ""
+    had_stale_index: bool = False
 
 
 def check_files(
@@ -172,7 +175,14 @@ class _File:
         """Combine the results of the pieces, and close the file."""
         self.check.n_records, findings = self._core.finish(self._scan)
         del self._core
-        self.check.damaged = [_damaged_region(each, self.check) for each in findings]
+        self._end(findings)
+
+    def _end(self, findings: Sequence[SkippedSpan]) -> None:
+        check = self.check
+        check.damaged = [_damaged_region(each, check) for each in findings]
+        lost = [each.records for each in findings if each.bit is None]
+        n_records = None if None in lost else check.n_records + sum(filter(None, lost))
+        check.had_stale_index = renew_stale(check.path, check.content, n_records)
 
     def _read_in_order(self) -> None:
         check = self.check
@@ -193,7 +203,7 @@ class _File:
         ) as frames:
             check.n_records, findings = frames.examine(name)
             check.content_bytes = frames.n_bytes
-        check.damaged = [_damaged_region(each, check) for each in findings]
+        self._end(findings)
 
 
 def _damaged_region(span: SkippedSpan, check: FileCheck) -> DamagedRegion:

@@ -51,6 +51,7 @@ class CheckReport:
     regions: list[dict[str, Any]] = field(default_factory=list)
     unreadable: list[dict[str, str]] = field(default_factory=list)
     not_tfrecords: list[str] = field(default_factory=list)
+    stale_indexes: list[str] = field(default_factory=list)
     written: list[dict[str, Any]] | None = None
     seconds: float = 0.0
     num_threads: int = field(default_factory=default_num_threads)
@@ -61,6 +62,8 @@ class CheckReport:
         self.n_bytes += check.n_bytes
         self.n_records += check.n_records
         self.n_damaged_files += bool(check.damaged)
+        if check.had_stale_index:
+            self.stale_indexes.append(json_path(check.path))
         for damaged in check.damaged:
             if damaged.bit is None:
                 self.n_records_lost += damaged.region.records or 0
@@ -209,6 +212,8 @@ def _print_damaged(out: Console, damaged: Iterable[DamagedRegion]) -> None:
 def _print_sums(out: Console, report: CheckReport) -> None:
     for path in report.not_tfrecords:
         out.print(f"{printable(path)}: not a TFRecord file")
+    for path in report.stale_indexes:
+        out.print(f"{printable(path)}: the index was stale, and was built again")
     for written in report.written or ():
         records = counted(written["n_records"], "record")
         out.print(f"wrote {records} to {printable(written['target'])}")

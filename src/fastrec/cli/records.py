@@ -112,12 +112,12 @@ class _Message(NamedTuple):
 
 def message_of(data: bytes) -> _Message | None:
     """Return the features of a record, or None if it is another message."""
+    if _core.describe_foreign(data):
+        return None
     is_sequence = _core.has_feature_lists(data)
     try:
         context, lists = _core.decode_message(data, is_sequence, Limits().max_features)
     except fr.DecodeError:
-        return None
-    if data and not context and not lists:
         return None
     return _Message(context, lists)
 

@@ -121,7 +121,7 @@ def busy_reason(
     num_threads: int,
     disk_share: float,
 ) -> str:
-    """Return why times measured now mean little; "" on an idle machine.
+    """Return why timings are unreliable; "" on an idle machine.
 
     `spread` is the largest of all rows, `free_cpus` the number of CPUs that other processes
     did not use, and `disk_share` the share of bytes that came from the disk again.

@@ -26,7 +26,8 @@ def verify(
     """Verify all checksums of TFRecord files, and report damage.
 
     After broken framing, it searches for records whose checksums match. GZIP and ZLIB
-    files are decompressed and verified, too. It writes no files: use "fastrec repair".
+    files are decompressed and verified, too. It writes no files: use "fastrec repair". But
+    it builds a cached index again that does not match its file.
 
     The exit status is 0 if all files are intact, 1 if any is damaged, and 2 if a file
     cannot be read or the command line is invalid.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from fastrec.features.base import Spec
+from fastrec.hints import no_column
 
 __all__ = ["MEDIA", "Columns", "Source", "media_bytes", "select_columns"]
 
@@ -97,8 +98,7 @@ def select_columns(
         selected[name] = column
     for name in columns or ():
         if name not in selected:
-            listed = ", ".join(map(repr, names))
-            raise ValueError(f"no column {name!r}; the data has {listed}")
+            raise ValueError(no_column(name, names, "the data"))
     if columns is not None and len(set(columns)) < len(columns):
         raise ValueError(
             f"columns= (--columns) must not repeat a name, got {columns!r}"

@@ -31,7 +31,8 @@ def build_index(
 ) -> dict[str, int]:
     """Build the indexes of files ahead of time, so that later reads do not wait.
 
-    The indexes of all files together are one file.
+    The indexes of all files together are one file. Those that exist are compared with
+    sampled records of their files.
 
     Parameters
     ----------
@@ -43,7 +44,8 @@ def build_index(
     next_to_data : bool, default False
         Keep the indexes in ``.fastrec/index.frecidx`` in the common directory of the
         files, where `fastrec.open` always looks. It may be copied with the files: an
-        index is used for any file of the same name and size.
+        index is used for a file of the same name and size if sampled records are where
+        it says.
     rank, world_size : int
         Divide the files among machines: this one indexes every `world_size`-th file,
         starting with file `rank`.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -38,6 +37,7 @@ from fastrec.options import (
     rows_per_batch,
 )
 from fastrec.sources.view import View
+from fastrec.storage.paths import versions_of
 from fastrec.transforms.transform import CheckedTransform, Transform
 
 __all__ = ["Dataset"]
@@ -98,7 +98,7 @@ class Dataset(DatasetViews):
     @property
     def nbytes(self) -> int:
         """The total size of the files in bytes."""
-        return sum(os.stat(path).st_size for path in self.files)  # noqa: PTH116
+        return int(versions_of(self.files)[:, 0].sum())
 
     @property
     def is_streamed(self) -> bool:
@@ -422,7 +422,9 @@ class Dataset(DatasetViews):
             ):
                 yield batch
                 n_read += batch_size
-        except Error:
+        except Error as error:
+            if error.code == "index_mismatch":
+                raise  # the numbers may be those of other records now
             single_rows = self.loader(1, rank=0, world_size=1, num_threads=0)
             yield from itertools.islice(single_rows, n_read, None)
 

@@ -18,6 +18,8 @@ from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
 from fastrec.storage.atomic import replacement
 from fastrec.storage.index_files import cache_dir
+from fastrec.storage.paths import version_of
+from fastrec.storage.remote import RemotePath, is_weak
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import Transform
 
@@ -101,7 +103,7 @@ def _records_digest(view: View) -> bytes:
     of_files = hashlib.sha256(repr((view.fingerprint(), versions)).encode())
     path = cache_dir() / "checksums" / f"{of_files.hexdigest()[:32]}.digest"
     cached = _load(path, _DIGEST_KIND, len(view))
-    if cached is not None:
+    if cached is not None and not any(map(is_weak, view.files.paths)):
         return cached.tobytes()
     digest = hashlib.sha256()
     for first in range(0, len(view), _CHECKSUMS_AT_ONCE):
@@ -112,7 +114,9 @@ def _records_digest(view: View) -> bytes:
     return digest.digest()
 
 
-def _version(path: str) -> tuple[str, int, int, int, int]:
+def _version(path: str) -> tuple[str | int, ...]:
+    if isinstance(path, RemotePath):
+        return path.identity, *version_of(path)
     status = os.stat(path)  # noqa: PTH116 (a Path per file is slow for 100,000 files)
     return (
         os.path.realpath(path),

@@ -92,10 +92,11 @@ def open(
         Where to keep local copies of remote files and of compressed files, which are
         expanded, each once, when first needed. The dataset then has random access, and
         later epochs read no network. If a file changes, it is copied again, and the
-        earlier copy is deleted. Processes may share the directory.
+        earlier copy is deleted once no dataset uses it. Processes may share the
+        directory.
     cache_bytes : int or str, optional
         Bytes of copies in `cache_dir`, as a number or as text such as ``"500GB"``; by
-        default there is no limit. The least recently used copies that no process uses
+        default there is no limit. The least recently used copies that no dataset uses
         are deleted to make room. Remote files that do not fit are read over the network;
         compressed files that do not fit raise.
     index_dir : path-like, optional

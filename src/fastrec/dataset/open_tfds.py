@@ -53,7 +53,7 @@ def open_tfds(
     ----------
     directory : path-like
         The directory of a version, or one above it that contains only one version of one
-        config. It may be a URL, as for `fastrec.open`.
+        config; not the name of a data set. It may be a URL, as for `fastrec.open`.
     split : str, optional
         As for ``tfds.load``: ``"train"``, ``"train[:80%]"``, ``"train[100:200]"``,
         ``"train[1shard]"``, ``"train+test"`` or ``"all"``. The default is the only split.

@@ -53,7 +53,8 @@ class Records:
             number = checked_number(operator.index(index), len(self))
             if view.is_mixed:
                 (number,) = records_of(view, np.array([number], np.int64)).tolist()
-            return _core.read_record(view.files.table, view.catalog(), number)
+            with view.files.renewing():
+                return _core.read_record(view.files.table, view.catalog(), number)
         return self._read(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[bytes]:
@@ -69,7 +70,9 @@ class Records:
             numbers = range(first, min(first + _READ_AT_ONCE, len(self)))
             try:
                 records = self._read(np.array(numbers, dtype=np.int64))
-            except Error:
+            except Error as error:
+                if error.code == "index_mismatch":
+                    raise  # the numbers may be those of other records now
                 # Read one by one, to yield the intact records before the damage.
                 yield from map(self.__getitem__, numbers)
             else:
@@ -80,7 +83,9 @@ class Records:
 
     def _read(self, numbers: npt.NDArray[np.int64]) -> BytesArray:
         view = self._view
-        data, offsets = _core.read_records(
-            view.files.table, view.catalog(), self._pool, records_of(view, numbers)
-        )
+        records = records_of(view, numbers)
+        with view.files.renewing():
+            data, offsets = _core.read_records(
+                view.files.table, view.catalog(), self._pool, records
+            )
         return BytesArray._wrap(data, offsets, (len(numbers),))

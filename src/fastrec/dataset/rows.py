@@ -57,6 +57,7 @@ class Rows:
             try:
                 row = self._reader.row(index)
             except Error as error:
+                self._reader = None  # which has the indexes
                 self._set_hint(error)
                 raise
             if self._is_watched:
@@ -107,3 +108,4 @@ class Rows:
     def _set_hint(self, error: Error) -> None:
         if error.hint and error.path and self._view.files.on_error != "raise":
             error.hint = hint_by_number(error.path)
+        self._view.files.renew(error)

@@ -16,6 +16,7 @@ from fastrec.display import as_text, table
 from fastrec.errors import Error, SchemaError
 from fastrec.features.schema import Features, Schema
 from fastrec.features.sequence_schema import schema_or_names
+from fastrec.hints import no_column
 from fastrec.loader.loader import Loader
 from fastrec.on_error import ErrorPolicy, check_on_error
 from fastrec.options import non_negative_int, positive_int
@@ -138,9 +139,7 @@ class DatasetViews(ABC):
         def selected(schema: Schema) -> Schema:
             missing = [name for name in names if name not in schema]
             if missing:
-                columns = ", ".join(map(repr, schema))
-                msg = f"no column {missing[0]!r}; the dataset has {columns}"
-                raise KeyError(msg)
+                raise KeyError(no_column(missing[0], schema, "the dataset"))
             return schema._chosen(names)
 
         source = self._view.source.with_schema(selected)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from fastrec.features.tensor import SerializedTensor
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.decode import DecodeStrings
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = [
     "decode_example",
@@ -189,7 +192,7 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     Raises
     ------
     DecodeError
-        If the record is unreadable.
+        If the record is unreadable, or is another message.
     SchemaError
         If the record is a tf.train.SequenceExample with feature lists.
     LimitError
@@ -213,6 +216,7 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     except Error as error:
         error.record = 0
         raise
+    _check_example(serialized, features.values())
     return features
 
 
@@ -236,7 +240,7 @@ def decode_sequence_example(
     Raises
     ------
     DecodeError
-        If the record is unreadable.
+        If the record is unreadable, or is another message.
     LimitError
         If there are more than 100,000 features or feature lists. Use
         `parse_single_sequence_example`.
@@ -254,7 +258,10 @@ def decode_sequence_example(
     {'tokens': [array([1, 2]), array([3])]}
     """
     _check_one(serialized)
-    return _core.decode_message(serialized, True, _MAX_FEATURES)
+    context, lists = _core.decode_message(serialized, True, _MAX_FEATURES)
+    if not any(lists.values()):
+        _check_example(serialized, context.values())
+    return context, lists
 
 
 def parse_tensor(
@@ -426,6 +433,18 @@ def _memory_of(serialized: object) -> Any:  # noqa: ANN401
             f"{type(serialized).__name__}; call parse_single_example() for one record"
         )
     return list(serialized)
+
+
+def _check_example(serialized: Buffer, features: Iterable[object]) -> None:
+    """Raise a DecodeError if no feature has values because the record is another message."""
+    if any(values is not None for values in features):
+        return
+    if looks := _core.describe_foreign(serialized):
+        raise DecodeError(
+            f"the record is not a tf.train.Example but looks like {looks}",
+            record=0,
+            code="not_example",
+        )
 
 
 def _check_one(serialized: object) -> None:

@@ -64,7 +64,7 @@ def absence(
         spec = schemas[number]._columns()[column]
         key = spec.key.decode(errors="backslashreplace")
         columns.append(
-            f"column {spec.name!r} is empty or its default in every row, because the "
+            f"column {spec.name!r} has no values, because the "
             f"first {n_records:,} records do not have feature {key!r}; one of them has "
             f"{_listed(names)}{_similar(key, names)}"
         )

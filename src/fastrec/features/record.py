@@ -15,7 +15,7 @@ __all__ = ["Record"]
 class Record(Spec):
     """The whole serialized record.
 
-    Read as a `BytesArray` of shape ``(batch,)``. Records may hold anything: other
+    Read as a `BytesArray` of shape ``(batch,)``. Records need not be Examples: other
     protobuf messages, text, images. They are parsed only if the schema has other specs,
     too.
 

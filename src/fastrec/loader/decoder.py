@@ -39,10 +39,13 @@ class DecodedBatch(NamedTuple):
     unreadable: Sequence[SkippedSpan]
 
 
-def plan_epoch(options: LoaderOptions, at: Cursor) -> EpochPlan | None:
-    """Return the plan of the epoch, or None to read the files in order without an index.
+def plan_epoch(
+    options: LoaderOptions, at: Cursor
+) -> tuple[EpochPlan | None, _core.Catalog | None]:
+    """Return the plan of the epoch and the catalog of its records.
 
-    Without an index, the first batch is ready at once.
+    The plan is None to read the files in order without an index, so that the first batch
+    is ready at once. Streams have no catalog.
     """
     view, planner = options.view, options.planner
     if view.files.is_streamed:
@@ -54,7 +57,13 @@ def plan_epoch(options: LoaderOptions, at: Cursor) -> EpochPlan | None:
     else:
         can_walk = planner.is_file_order and view.is_walkable and not at.step
         can_walk = can_walk and not view.is_indexed()
-    return None if can_walk else planner.plan(at.seed, at.epoch, at.phase)
+    if can_walk:
+        return None, None
+    catalog = None if view.files.is_streamed else view.catalog()
+    plan = planner.plan(at.seed, at.epoch, at.phase)
+    if catalog is not None and view.catalog() is not catalog:
+        return plan_epoch(options, at)  # a stale index was built again meanwhile
+    return plan, catalog
 
 
 class BatchDecoder:
@@ -65,6 +74,7 @@ class BatchDecoder:
         options: LoaderOptions,
         pool: _core.BlockPool,
         plan: EpochPlan | None,
+        catalog: _core.Catalog | None,
         at: Cursor,
         times: Times,
     ) -> None:
@@ -106,7 +116,7 @@ class BatchDecoder:
                 n_threads += 1
             self.pipeline = _core.Pipeline(
                 sources,
-                None if plan is None else view.catalog(),
+                catalog,
                 None if plan is None else plan.order,
                 planner.walk_grid() if plan is None else plan.grid,
                 at.step,

@@ -140,6 +140,7 @@ class ShardedPlan(EpochPlan):
             _core.StepGrid(
                 n_positions=n_steps * size,
                 batch_size=size,
+                drop_last=drop_last,
                 pad_last=pad_last,
                 bounds=bounds,
             ),

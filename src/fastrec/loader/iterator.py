@@ -57,7 +57,9 @@ class BatchIterator(Iterator[Any]):
         self._error: Exception | None = None
         # The cursor after the last batch of the source; None while taking a batch.
         self._cursor: Cursor | None = None
-        self._plans: list[EpochPlan | None] = []  # empty until the epoch is opened
+        # The plan and its catalog; empty until the epoch is opened. A stale index that is
+        # built again must not change the order of a running epoch.
+        self._plans: list[tuple[EpochPlan | None, _core.Catalog | None]] = []
         self._decoder: BatchDecoder | None = None
         self._threads: TransformPool | None = None
         self._source: Source | None = None
@@ -142,11 +144,13 @@ class BatchIterator(Iterator[Any]):
         except Exception as error:
             if self._is_closed:
                 self._raise_closed(at)
-            policy = self._options.view.files.on_error
-            if isinstance(error, Error) and policy == "raise":
-                advise_on_error(error)
             self._error = error
             self.close()
+            files = self._options.view.files
+            if isinstance(error, Error):
+                files.renew(error)
+                if files.on_error == "raise":
+                    advise_on_error(error)
             raise
         finally:
             times, left_ns = self._progress.times, clock()
@@ -179,7 +183,7 @@ class BatchIterator(Iterator[Any]):
         options, progress = self._options, self._progress
         if not self._plans:
             self._plans.append(plan_epoch(options, at))
-        decoder = BatchDecoder(options, self._pool, self._plans[0], at, progress.times)
+        decoder = BatchDecoder(options, self._pool, *self._plans[0], at, progress.times)
         self._decoder, self._helping_ns, self._starving_ns = decoder, 0, 0
         if (readers := options.view.files.readers) is not None:
             self._fetched = readers.fetched()

@@ -247,14 +247,15 @@ class Loader(TrainingRun, Generic[B]):
         options = self._options
         policy = options.row_policy
         row_records = records[positions >= 0]
-        parts, unreadable = _core.decode_records(
-            options.view.source.to_core(),
-            options.view.catalog(),
-            self._pool,
-            row_records,
-            len(records),
-            policy,
-        )
+        with options.view.files.renewing():
+            parts, unreadable = _core.decode_records(
+                options.view.source.to_core(),
+                options.view.catalog(),
+                self._pool,
+                row_records,
+                len(records),
+                policy,
+            )
         collator = options.collator()
         places = None
         if options.conversion is not None or not collator.is_plain:

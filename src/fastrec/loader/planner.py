@@ -93,7 +93,7 @@ class Planner:
         if batches is not None or self.shuffle is True or isinstance(shuffle, Blocks):
             option = "batches=" if batches is not None else f"shuffle={self.shuffle}"
             view.files.check_random_access(option)
-        self._plans: dict[tuple[int, int, int], EpochPlan] = {}
+        self._plans: dict[tuple[int, int, int, int], EpochPlan] = {}
         self.sharding: FileSharding | None = None
         if rank.world_size > 1 and view.files.is_streamed and view.is_walkable:
             self.sharding = assign_files(
@@ -178,7 +178,7 @@ class Planner:
 
     def plan(self, seed: int, epoch: int, phase: int = 0) -> EpochPlan:
         """Return the plan of an epoch; step 0 has `phase` positions unless it is 0."""
-        key = (seed, epoch, phase)
+        key = (seed, epoch, phase, self._view.files.version())
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._new_plan(seed, epoch, phase)

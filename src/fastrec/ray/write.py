@@ -58,7 +58,7 @@ def write_tfrecords(
     """Write the rows of a Ray Data dataset as TFRecord files of tf.train.Examples.
 
     The files appear under their final names when all are complete. Rows are in the files
-    exactly once, also if tasks are retried. If the job fails, there are no files.
+    exactly once, even if tasks are retried. If the job fails, there are no files.
 
     Parameters
     ----------

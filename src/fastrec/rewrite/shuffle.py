@@ -87,7 +87,10 @@ def shuffle(
     bounds = even_bounds(n_records, num_shards)
     if shards is not None:
         bounds = bounds[shards.start : shards.stop + 1]
-    with output(files, out, options, len(bounds) - 1) as writer:
+    with (
+        view.files.renewing(),
+        output(files, out, options, len(bounds) - 1) as writer,
+    ):
         _write(view, seed, bounds, capacity, writer, progress)
     return Written(writer.files, writer.n_records, writer.n_bytes)
 

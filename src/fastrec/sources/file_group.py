@@ -55,6 +55,7 @@ class FileGroup:
         self.plain: list[str] | None = None  # the paths of the decompressed files
         self.indexes: _core.Indexes | None = None
         self.counts: _core.Indexes | None = None  # with checksums, of streams
+        self.n_renewals = 0  # how often stale indexes were built again
         self._walked: dict[int, _core.Index] = {}
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -27,7 +27,7 @@ from fastrec.storage.compression import (
 )
 from fastrec.storage.index import IndexPlace
 from fastrec.storage.index_files import joined_names
-from fastrec.storage.remote import RemotePath
+from fastrec.storage.remote import RemotePath, warn_of_weak_versions
 
 if TYPE_CHECKING:
     import hashlib
@@ -59,6 +59,7 @@ class FileSet:
         self._is_streamed: bool | None = None
         self._is_remote: bool | None = None
         self._indexes: _core.Indexes | None = None
+        self._indexes_version = 0
         self._counts: _core.Indexes | None = None
         self._renew_after_fork()
         renew_after_fork(self)
@@ -178,6 +179,7 @@ class FileSet:
                     self.limits.max_expansion_ratio,
                     group.options.cache_bytes,
                 )
+                warn_of_weak_versions(group.paths)
         return group.plain
 
     @property
@@ -229,6 +231,7 @@ class FileSet:
                     from fastrec.storage.range_readers import RangeReaders, io_of
 
                     readers = RangeReaders(paths)
+                    warn_of_weak_versions(paths)
                     ios = ios * len(paths) if len(ios) == 1 else ios
                     ios = [*map(io_of, paths, ios)]
                 table = _core.FileTable(
@@ -250,19 +253,60 @@ class FileSet:
     # Records.
 
     def indexes(self) -> _core.Indexes:
-        """Return the index of each file, building those that are missing."""
+        """Return the index of each file, building those that are missing or stale."""
         with _core.HeldLock(self._lock):
-            if self._indexes is None:
+            indexes = self._indexes
+            is_renewed = self._indexes_version != self._n_renewals
+            if indexes is None or is_renewed or indexes.stale:
                 self.check_random_access("this operation")
+                stale = [] if indexes is None or is_renewed else indexes.stale
+                begin = 0
                 for group in self._groups:
-                    self._index(group)
+                    end = begin + len(group.paths)
+                    self._index(group, [i - begin for i in stale if begin <= i < end])
+                    begin = end
                 self._set_indexes()
             assert self._indexes is not None
             return self._indexes
 
-    def _index(self, group: FileGroup) -> None:
-        """Index the files of a group."""
-        if group.indexes is not None:
+    @property
+    def _n_renewals(self) -> int:
+        return sum(group.n_renewals for group in self._groups)
+
+    def version(self) -> int:
+        """Return a number that changes with the indexes that were loaded."""
+        if self._indexes is not None:
+            self.indexes()
+        return self._n_renewals
+
+    def renew(self, error: Error) -> None:
+        """Build stale indexes again after an error of reading; other errors are ignored.
+
+        An error that the index is stale gets a hint. If a file is damaged, raises the
+        error of the policy.
+        """
+        if error.code != "index_mismatch":
+            return
+        if self.is_streamed:
+            for group in self._groups:
+                self._count(group, range(len(group.paths)))
+            error.hint = "The index was built again: open the dataset again."
+        else:
+            self.indexes()
+            error.hint = "The index was built again: start again with the first batch."
+
+    @contextlib.contextmanager
+    def renewing(self) -> Iterator[None]:
+        """Call `renew` with an error of reading."""
+        try:
+            yield
+        except Error as error:
+            self.renew(error)
+            raise
+
+    def _index(self, group: FileGroup, stale: Sequence[int] = ()) -> None:
+        """Index the files of a group; those with the numbers `stale` again."""
+        if group.indexes is not None and not stale:
             return
         with _advice():
             group.indexes = index.make_indexes(
@@ -272,13 +316,16 @@ class FileSet:
                 place=IndexPlace(group.options.index_dir),
                 recovery=recovery_of(self.on_error),
                 is_assumed_plain=group.is_assumed,
+                stale=stale,
             )
+        group.n_renewals += bool(stale)
         log_gaps(_gaps(group.indexes))
 
     def _set_indexes(self) -> None:
         """Join the indexes of all groups, which are known."""
         parts = [g.indexes for g in self._groups if g.indexes is not None]
         self._indexes = parts[0] if len(parts) == 1 else _core.Indexes.joined(parts)
+        self._indexes_version = self._n_renewals
         if self._table is not None:
             self._table.expect(self._indexes)
 
@@ -293,7 +340,9 @@ class FileSet:
             if self._indexes is not None:
                 return True
             for group in self._groups:
-                if group.indexes is None and not group.is_large:
+                # Copies that are not made yet have no index; that of a URL is not theirs.
+                is_copied = group.options.cache_dir is None or group.plain is not None
+                if group.indexes is None and not group.is_large and is_copied:
                     paths = group.paths if group.plain is None else group.plain
                     group.indexes = index.load_indexes(paths, group.options.index_dir)
                 if group.indexes is None:
@@ -313,9 +362,9 @@ class FileSet:
                 )
             return self._counts
 
-    def _count(self, group: FileGroup) -> None:
-        """Index the content of the files of a group."""
-        if group.counts is not None:
+    def _count(self, group: FileGroup, stale: Sequence[int] = ()) -> None:
+        """Index the content of the files of a group; of those in `stale` again."""
+        if group.counts is not None and not stale:
             return
         files = list(zip(self._plain(group), group.read_as(), strict=True))
         with _advice():
@@ -323,6 +372,7 @@ class FileSet:
                 files,
                 place=IndexPlace(group.options.index_dir),
                 recovery=recovery_of(self.on_error),
+                stale=stale,
             )
         log_gaps(_gaps(group.counts))
 

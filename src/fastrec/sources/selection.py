@@ -23,16 +23,19 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Selection:
-    """Record numbers, in the order of a view."""
+    """Record numbers, in the order of a view, out of the `n_source` records of files."""
 
-    def __init__(self, pieces: Iterable[range | Numbers]) -> None:
+    def __init__(
+        self, pieces: Iterable[range | Numbers], n_source: int | None = None
+    ) -> None:
         self._pieces = [piece for piece in pieces if len(piece)]
         self._begins = [0, *itertools.accumulate(len(piece) for piece in self._pieces)]
+        self.n_source = n_source  # records in the files, if known
 
     @classmethod
-    def joined(cls, parts: Iterable[Selection]) -> Selection:
-        """Concatenate selections."""
-        return cls(piece for part in parts for piece in part._pieces)
+    def joined(cls, parts: Iterable[Selection], n_source: int) -> Selection:
+        """Concatenate selections of files that have `n_source` records."""
+        return cls((piece for part in parts for piece in part._pieces), n_source)
 
     def __len__(self) -> int:
         return self._begins[-1]
@@ -40,19 +43,20 @@ class Selection:
     def select(self, chosen: range | Numbers) -> Selection:
         """Return the records at positions `chosen`, which must be in bounds."""
         if isinstance(chosen, range):
-            return Selection(self._parts(chosen))
-        return Selection([self._numbers(chosen)])
+            return Selection(self._parts(chosen), self.n_source)
+        return Selection([self._numbers(chosen)], self.n_source)
 
     def shifted(self, by: int) -> Selection:
         """Return a selection with `by` added to all numbers."""
         if by == 0:
             return self
-        return Selection(
+        shifted = (
             range(piece.start + by, piece.stop + by, piece.step)
             if isinstance(piece, range)
             else piece + by
             for piece in self._pieces
         )
+        return Selection(shifted, self.n_source)
 
     def to_core(self) -> list[tuple[int, int, int] | Numbers]:
         """Return the pieces in the form that `_core.Catalog` accepts."""

@@ -260,14 +260,15 @@ class Source:
         sample: int | None = infer.SAMPLE_RECORDS,
     ) -> Schema:
         """Infer features from `sample` records of `catalog`; None means all."""
-        return infer.infer(
-            self.files.table,
-            catalog,
-            names,
-            sample,
-            skip_unreadable=self.files.on_error != "raise",
-            features_max=self.files.limits.max_features,
-        )
+        with self.files.renewing():
+            return infer.infer(
+                self.files.table,
+                catalog,
+                names,
+                sample,
+                skip_unreadable=self.files.on_error != "raise",
+                features_max=self.files.limits.max_features,
+            )
 
     def inferred_in_sequence(
         self,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastrec import _core
+from fastrec.errors import CorruptionError
 from fastrec.features.schema import Schema
 from fastrec.on_error import ErrorPolicy, recovery_of
 from fastrec.sources.file_set import FileSet
@@ -53,8 +54,8 @@ class View:
         self.source = source
         self.mix = mix
         self._selection = selection
-        self._catalog: _core.Catalog | None = None
-        self._fingerprint = ""
+        self._catalog: tuple[_core.Indexes, _core.Catalog] | None = None
+        self._fingerprint: tuple[int, str] | None = None  # of a version of the files
 
     @property
     def files(self) -> FileSet:
@@ -133,7 +134,16 @@ class View:
             views = [view for view, _ in self.mix.components.values()]
             return joined_selection(views)
         if self._selection is None:
-            return Selection([range(self.files.n_records)])
+            n_records = self.files.n_records
+            return Selection([range(n_records)], n_records)
+        n_before = self._selection.n_source
+        if n_before is not None and (n := self.files.n_records) != n_before:
+            raise CorruptionError(
+                f"the files have {n:,} records, but had {n_before:,} when records were "
+                "selected; open and select again",
+                self.files.files[0],
+                code="file_changed",
+            )
         return self._selection
 
     def selected(self, chosen: range | Numbers) -> View:
@@ -172,11 +182,12 @@ class View:
 
     def catalog(self) -> _core.Catalog:
         """Return the offsets of all records, building missing indexes."""
-        if self._catalog is None:
+        indexes = self.files.indexes()
+        if self._catalog is None or self._catalog[0] is not indexes:
             self.source.check_counts()
             pieces = [] if self.is_walkable else self.selection().to_core()
-            self._catalog = _core.Catalog(self.files.indexes(), pieces)
-        return self._catalog
+            self._catalog = indexes, _core.Catalog(indexes, pieces)
+        return self._catalog[1]
 
     def is_indexed(self) -> bool:
         """Whether `catalog` returns without scanning files."""
@@ -184,7 +195,8 @@ class View:
 
     def fingerprint(self) -> str:
         """Return a hash of the records, independent of the files' paths."""
-        if not self._fingerprint:
+        version = self.files.version()
+        if self._fingerprint is None or self._fingerprint[0] != version:
             import hashlib  # slow to import
 
             digest = hashlib.blake2b(digest_size=8)
@@ -195,8 +207,8 @@ class View:
                 self.files.add_to(digest)
                 if self._selection is not None:
                     self._selection.add_to(digest)
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
+            self._fingerprint = version, digest.hexdigest()
+        return self._fingerprint[1]
 
     def inferred(self, sample: int | None) -> Schema:
         """Infer a schema of all features from `sample` records; None means all."""
@@ -240,7 +252,8 @@ def joined_selection(views: Sequence[View]) -> Selection:
     """Return the records of `views`, numbered across the joined files."""
     counts = [view.files.n_records for view in views]
     begins = itertools.accumulate(counts, initial=0)
-    return Selection.joined(
+    shifted = (
         view.selection().shifted(begin)
         for view, begin in zip(views, begins, strict=False)
     )
+    return Selection.joined(shifted, sum(counts))

@@ -16,7 +16,6 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
@@ -25,9 +24,8 @@ import numpy as np
 from fastrec import _core
 from fastrec.errors import CorruptionError
 from fastrec.storage.atomic import open_file
-from fastrec.storage.paths import local_head, version_of
+from fastrec.storage.paths import asked_in_threads, local_head, version_of
 from fastrec.storage.remote import Faults, RemotePath, pieces
-from fastrec.tasks import TaskPool
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -103,13 +101,7 @@ def contents_of(
     if compression != "auto":
         return [CONTENTS[compression]] * len(files)
     if any(isinstance(path, RemotePath) for path in files):
-        faults = Faults()
-        pool = TaskPool(_DETECTION_THREADS, cancel=faults.cancel)
-        try:
-            tasks = [pool.submit(partial(content_of, path, faults)) for path in files]
-            return [task.result() for task in tasks]
-        finally:
-            pool.stop()
+        return asked_in_threads(content_of, files)
     looks_like = _core.recognize_files(
         os.fsencode("\0".join(files)), _DETECTION_THREADS
     )
@@ -272,7 +264,7 @@ def _inflated_members(
 def _before_damage(
     name: str, content: Content, begin: int, n_yielded: int, faults: Faults | None
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield what a damaged member holds up to the damage, after `n_yielded` bytes.
+    """Yield the bytes before the damage of a member, after `n_yielded` bytes.
 
     With each piece comes the byte of the file up to which it was read. A call that
     fails returns nothing of what it has inflated. So zlib, whose streams can be copied,

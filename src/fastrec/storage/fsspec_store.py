@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastrec.options import MissingExtraError, extra
 from fastrec.storage.stores import (
     Entry,
+    Listing,
     StorageOptions,
     Store,
     TransientError,
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["FsspecStore"]
+__all__ = ["FsspecStore", "translated"]
 
 # The common schemes, which errors list. fsspec knows more.
 SCHEMES = ("s3", "gs", "az", "abfss", "http", "https", "hf", "ftp", "sftp", "memory")
+_SEPARATOR = "\0"  # in no key
+_SELF = (".", "..")
 _TRANSIENT_ERRNO = frozenset(
     {
         *(errno.EAGAIN, errno.EINTR, errno.EIO, errno.EPIPE, errno.ETIMEDOUT),
@@ -87,28 +90,39 @@ class FsspecStore(Store):
         return self._fs().cat_file(self._path(key), begin, end), -1, ""
 
     def list(  # noqa: D102
-        self, prefix: str, *, is_recursive: bool
-    ) -> Iterable[tuple[Entry | None, str]]:
+        self, prefix: str, *, is_recursive: bool, after: str
+    ) -> Listing:
         from urllib.parse import unquote  # slow to import
 
+        # A page is a directory. `find` of fsspec would leave out those that fail.
+        directory, *more = (after or prefix).split(_SEPARATOR)
         fs = self._fs()
         fs.invalidate_cache()
         top = str(self._strip(self._path(""))).rstrip("/")
-        path = self._path(prefix)
-        if is_recursive:
-            found = list(fs.find(path, detail=True).values())
-        else:
-            found = fs.ls(path, detail=True)
+        try:
+            found = fs.ls(self._path(directory), detail=True)
+        except FileNotFoundError:
+            if not after:
+                raise
+            found = []  # a link that leads nowhere
+        page: list[tuple[Entry | None, str]] = []
         for info in found:
             key = str(info["name"])[len(top) :].lstrip("/")
             if is_http(self._root):
                 key = unquote(key.partition("?")[0])
             if info.get("type") == "directory" or key.endswith("/"):
-                if key.rstrip("/") != prefix.rstrip("/"):
-                    yield None, f"{key.rstrip('/')}/"
-            elif key.startswith(prefix):
+                key = key.rstrip("/")
+                is_inner = (
+                    key.startswith(directory) and key.rpartition("/")[2] not in _SELF
+                )
+                if is_inner and is_recursive:
+                    more.append(f"{key}/")
+                elif is_inner:
+                    page.append((None, f"{key}/"))
+            elif key.startswith(directory):
                 # `ls` and `info` return different forms of times, and HTML pages none.
-                yield Entry(key, -1, ""), key
+                page.append((Entry(key, -1, ""), key))
+        return page, _SEPARATOR.join(more)
 
     def put(  # noqa: D102
         self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]
@@ -124,29 +138,34 @@ class FsspecStore(Store):
         self._fs().rm_file(self._path(key))
 
     def _translated(self, error: Exception, url: str) -> Exception:
-        if isinstance(error, FileNotFoundError):
-            return FileNotFoundError(errno.ENOENT, "No such object", url)
-        if isinstance(error, FileExistsError):
-            return FileExistsError(errno.EEXIST, "The object exists", url)
-        if isinstance(error, PermissionError):
-            return denied(url)
-        response = getattr(error, "response", None)
-        for owner in (error, response):
-            for name in ("status", "status_code", "code"):
-                status = getattr(owner, name, None)
-                if isinstance(status, int) and 300 <= status < 600:
-                    return of_status(status, url)
-        if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
-            return TransientError("the request timed out")
-        module = type(error).__module__.partition(".")[0]
-        is_network = module in ("aiohttp", "requests", "httpx", "urllib3", "botocore")
-        if (
-            is_network
-            or isinstance(error, (ConnectionError, EOFError))
-            or getattr(error, "errno", None) in _TRANSIENT_ERRNO
-        ):
-            return TransientError("the connection failed")
-        return OSError(errno.EIO, self._first_line(error), url)
+        return translated(self, error, url)
+
+
+def translated(store: Store, error: Exception, url: str) -> Exception:
+    """Return what to raise for an error of fsspec."""
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, "No such object", url)
+    if isinstance(error, FileExistsError):
+        return FileExistsError(errno.EEXIST, "The object exists", url)
+    if isinstance(error, PermissionError):
+        return denied(url)
+    response = getattr(error, "response", None)
+    for owner in (error, response):
+        for name in ("status", "status_code", "code"):
+            status = getattr(owner, name, None)
+            if isinstance(status, int) and 300 <= status < 600:
+                return of_status(status, url)
+    if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
+        return TransientError("the request timed out")
+    module = type(error).__module__.partition(".")[0]
+    is_network = module in ("aiohttp", "requests", "httpx", "urllib3", "botocore")
+    if (
+        is_network
+        or isinstance(error, (ConnectionError, EOFError))
+        or getattr(error, "errno", None) in _TRANSIENT_ERRNO
+    ):
+        return TransientError("the connection failed")
+    return OSError(errno.EIO, store._first_line(error), url)
 
 
 # What fsspec needs for schemes that extra `remote` does not install.
@@ -175,4 +194,4 @@ def _fsspec_entry(info: Mapping[str, Any], key: str) -> Entry:
         # A file system in memory has nothing but the time of its creation.
         tag = next((f"modified {t}" for t in times), str(info.get("created", "")))
     size = info.get("size")
-    return Entry(key, -1 if size is None else int(size), opaque(tag))
+    return Entry(key, -1 if size is None else int(size), opaque(tag), not tag)

@@ -54,6 +54,7 @@ __all__ = [
     "make_indexes",
     "n_indexed",
     "rename_index",
+    "renew_stale",
     "write_tfrecord2idx",
 ]
 
@@ -130,20 +131,22 @@ def make_indexes(
     progress: Progress | None = None,
     recovery: str = "raise",
     is_assumed_plain: bool = False,
+    stale: Sequence[int] = (),
 ) -> _core.Indexes:
     """Return the indexes of plain files, building those that are not cached.
 
     Errors name the files by `names`. `recovery` is "raise", "skip" or "resync"; an
     index with gaps is not cached, so cached indexes are valid for all three. With
-    `is_assumed_plain`, a compressed file raises.
+    `is_assumed_plain`, a compressed file raises. The cached indexes of the files with the
+    numbers `stale` are replaced.
     """
     scan = _core.ScanProgress()
     n_threads = max(1, default_num_threads() // max(1, len(paths)))
     table: list[_core.FileTable] = []
     if any(isinstance(path, RemotePath) for path in paths):
-        from fastrec.storage.range_readers import remote_table
+        from fastrec.storage.range_readers import table_of
 
-        table.append(remote_table(paths, io))
+        table.append(table_of(paths, io))
 
     def build(numbers: list[int], stop: threading.Event) -> _core.Indexes:  # noqa: ARG001 (`scan` stops)
         if table:
@@ -165,6 +168,7 @@ def make_indexes(
         build,
         place=place or IndexPlace(),
         needs_crcs=False,
+        stale=stale,
         n_bytes_done=lambda: scan.n_bytes,
         progress=progress,
         cancel=scan.cancel,
@@ -177,11 +181,12 @@ def make_counts(
     *,
     place: IndexPlace | None = None,
     recovery: str = "raise",
+    stale: Sequence[int] = (),
 ) -> _core.Indexes:
     """Return the indexes of compressed files, scanning those that are not cached.
 
     With a `recovery` other than "raise", the content behind the first damage is
-    skipped.
+    skipped. The cached indexes of the files with the numbers `stale` are replaced.
     """
 
     def count(numbers: list[int], stop: threading.Event) -> _core.Indexes:
@@ -193,7 +198,31 @@ def make_counts(
         count,
         place=place or IndexPlace(),
         needs_crcs=True,
+        stale=stale,
     )
+
+
+def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
+    """Build the cached index of a file again if it is stale, and return whether it was.
+
+    The file has `n_records` records, intact or damaged; None if that is unknown. A plain
+    file is walked.
+    """
+    from fastrec.storage.range_readers import table_of
+
+    search = _search([path], [content], content != "plain", None)
+    if not search.is_complete:
+        return False
+    indexes = search.indexes()
+    if content == "plain":
+        is_stale = indexes.is_stale(0, table_of([path], "pread"))
+        if is_stale:
+            make_indexes([path], recovery="resync", stale=[0])
+    else:
+        is_stale = n_records not in (None, indexes.n_records)
+        if is_stale:
+            make_counts([(path, content)], recovery="skip", stale=[0])
+    return is_stale
 
 
 def index_of(path: str, offsets: npt.NDArray[np.uint64]) -> _core.Index:
@@ -210,7 +239,7 @@ def keep_index(
 ) -> _core.Index:
     """Cache the index of a file that was just written or read, if the cache is writable.
 
-    Returns the index, which is valid also if it cannot be cached. `offsets` are the
+    Returns the index, which is valid even if it cannot be cached. `offsets` are the
     beginnings of all frames and the end of the last one. For a
     compressed file, they are offsets in its content, and `payload_crcs` is required.
     """
@@ -278,6 +307,9 @@ def _search(
     contents: Sequence[Content],
     needs_crcs: bool,
     index_dir: str | os.PathLike[str] | None,
+    *,
+    is_probing: bool = False,
+    stale: Sequence[int] = (),
 ) -> IndexSearch:
     """Search all places for the indexes of files."""
     search = IndexSearch(
@@ -286,6 +318,8 @@ def _search(
         contents,
         needs_crcs=needs_crcs,
         index_dir=index_dir,
+        is_probing=is_probing,
+        stale=stale,
     )
     search.search()
     if not search.is_complete:
@@ -304,6 +338,7 @@ def _load_or_build(
     *,
     place: IndexPlace,
     needs_crcs: bool,
+    stale: Sequence[int] = (),
     n_bytes_done: Callable[[], int] = lambda: 0,
     progress: Progress | None = None,
     cancel: Callable[[], object] = lambda: None,
@@ -321,6 +356,7 @@ def _load_or_build(
             lambda numbers, stop: scan([first[unique[i]] for i in numbers], stop),
             place=place,
             needs_crcs=needs_crcs,
+            stale=[unique.index(paths[i]) for i in stale],
             n_bytes_done=n_bytes_done,
             progress=progress,
             cancel=cancel,
@@ -328,7 +364,11 @@ def _load_or_build(
         )
         by_path = dict(zip(unique, found, strict=True))
         return _core.Indexes([by_path[path] for path in paths])
-    search = _search(paths, contents, needs_crcs, place.index_dir)
+    search = _search(
+        *(paths, contents, needs_crcs, place.index_dir),
+        is_probing=place.must_keep,
+        stale=stale,
+    )
     n_bytes = int(search.versions[:, 0].sum())
     target = place.path(search.scope)
 
@@ -454,11 +494,13 @@ def _search_texts(
     with contextlib.suppress(OSError):
         listed = set(os.listdir(folder))  # noqa: PTH208
         for number in search.missing.tolist():
-            text = f"{os.path.basename(paths[number])}.idx"  # noqa: PTH119
+            path = paths[number]
+            name = path.key if isinstance(path, RemotePath) else path
+            text = f"{os.path.basename(name)}.idx"  # noqa: PTH119
             if text not in listed:
                 continue
             index = _read_tfrecord2idx(
-                paths[number], folder / text, search.versions[number].tolist()
+                path, folder / text, search.versions[number].tolist()
             )
             if index is not None:
                 search.add(np.array([number], np.int64), _core.Indexes([index]))

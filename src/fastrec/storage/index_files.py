@@ -10,7 +10,8 @@ names relative to a directory. There are four kinds:
 
 The first three are in ``$FASTREC_CACHE/index`` (else ``$XDG_CACHE_HOME/fastrec/index``,
 else ``~/.cache/fastrec/index``) or in `index_dir`. An index is used if the file has the
-same size and modification time; next to the data, the same size.
+same size and modification time (or ETag). Next to the data, the time may differ, but
+sampled records of the file must be where the index says.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ __all__ = [
     "Scope",
     "cache_dir",
     "contents_by_name",
+    "hashed_name",
     "index_path",
     "joined_names",
 ]
@@ -74,18 +76,27 @@ def _directory_of(index_dir: str | os.PathLike[str] | None) -> Path:
     return cache_dir() / "index" if index_dir is None else Path(index_dir).expanduser()
 
 
-def _hashed_name(path: str) -> str:
-    """Return the last component of a real path, and a hash of all of it."""
+def hashed_name(path: str) -> str:
+    """Return the last component of a real path or identity, and a hash of all of it."""
     import hashlib
 
-    name = os.path.basename(path.rstrip("/"))[:100]  # noqa: PTH119
-    return f"{name}.{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+    return f"{_short_name(path)}.{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+
+
+def _short_name(path: str) -> str:
+    """Return the last component of a path, cut to 100 bytes."""
+    name = os.path.basename(path.rstrip("/"))  # noqa: PTH119
+    return os.fsencode(name)[:100].decode(errors="ignore")
+
+
+def _identity(path: str) -> str:
+    return path.identity if isinstance(path, RemotePath) else path
 
 
 def index_path(path: str, index_dir: str | os.PathLike[str] | None = None) -> Path:
     """Return the path of the index file of a single file."""
-    real = path if isinstance(path, RemotePath) else os.path.realpath(path)
-    name = _hashed_name(real)
+    real = path.identity if isinstance(path, RemotePath) else os.path.realpath(path)
+    name = hashed_name(real)
     return _directory_of(index_dir) / f"{name}.frecidx"
 
 
@@ -117,18 +128,19 @@ class Scope:
         """Return the scope of at least one file."""
         if len(paths) == 1:
             remote = paths[0] if isinstance(paths[0], RemotePath) else None
-            real = remote or os.path.realpath(paths[0])
+            real = remote.identity if remote else os.path.realpath(paths[0])
             directory, _, name = real.rpartition("/")
             return cls(directory or "/", os.fsencode(name), 1, remote)
-        first, last = min(paths), max(paths)
+        identities = [*map(_identity, paths)]
+        first, last = min(identities), max(identities)
         same = itertools.takewhile(
             lambda pair: pair[0] == pair[1], zip(first, last, strict=False)
         )
         prefix = first[: first.rfind(os.sep, 0, sum(1 for _ in same)) + 1]
-        names = os.fsencode("\0".join([path[len(prefix) :] for path in paths]))
+        names = os.fsencode("\0".join([name[len(prefix) :] for name in identities]))
         if "://" in prefix:
             remote = next((p for p in paths if isinstance(p, RemotePath)), None)
-            return cls(prefix.rstrip("/"), names, len(paths), remote)
+            return cls(prefix[:-1], names, len(paths), remote)
         return cls(os.path.realpath(prefix or os.curdir), names, len(paths))
 
     def path(
@@ -143,9 +155,9 @@ class Scope:
 
         if is_next_to_data:
             return Path(self.directory) / _NEXT_TO_DATA
-        name = _hashed_name(self._key)
+        name = hashed_name(self._key)
         if part is not None:
-            name = f"{_hashed_name(self.directory + os.sep)}.{part[0]}-of-{part[1]}"
+            name = f"{hashed_name(self.directory + os.sep)}.{part[0]}-of-{part[1]}"
         return _directory_of(index_dir) / f"{name}.frecidx"
 
     @property
@@ -156,7 +168,7 @@ class Scope:
 
     def names_in(self, path: Path) -> bytes:
         """Return the names of the files in the index file at `path()`."""
-        is_own = self.n_files == 1 and path.name.startswith(_hashed_name(self._key))
+        is_own = self.n_files == 1 and path.name.startswith(hashed_name(self._key))
         return _ONLY_FILE if is_own else self.names
 
     def above(self) -> Iterator[tuple[str, bytes]]:
@@ -176,7 +188,8 @@ def _candidates(
 ) -> Iterator[tuple[Path, bytes, bool]]:
     """Yield the index files that may have all files of a scope.
 
-    Yields their paths, the names of the files in them, and whether times may differ.
+    Yields their paths, the names of the files in them, and whether they are next to the
+    data, so that times may differ.
     """
     from pathlib import Path
 
@@ -192,12 +205,22 @@ def _candidates(
             yield cached, names, False
 
 
-def _fetched(scope: Scope) -> _core.IndexFile | None:
-    """Return the index file next to remote data, or None if there is none."""
-    if scope.remote is None:
+def _fetched(
+    scope: Scope, paths: Sequence[str]
+) -> tuple[_core.IndexFile, bytes] | None:
+    """Return the index file next to remote data, and the names of the files in it.
+
+    Returns None if there is none, or if the names do not tell the files apart.
+    """
+    remote = scope.remote
+    if remote is None:
         return None
-    directory = scope.remote.key[: len(scope.remote.key) - _n_below(scope)]
-    path = scope.remote.sibling(Entry(f"{directory}{_NEXT_TO_DATA}", -1, ""))
+    n_above = len(scope.directory) + 1 - (len(remote.address) - len(remote.key))
+    names = [path.key[n_above:] for path in paths if isinstance(path, RemotePath)]
+    if n_above < 0 or len(set(names)) < len(set(paths)):
+        return None
+    key = f"{remote.key[:n_above]}{_NEXT_TO_DATA}"
+    path = remote.sibling(Entry(key, -1, ""))
     try:
         version = version_of(path)
         content = fetch(path, 0, version[0], version, faults=Faults())
@@ -206,13 +229,8 @@ def _fetched(scope: Scope) -> _core.IndexFile | None:
     except OSError as error:  # some stores deny access to an object that is missing
         _log.info("cannot read the index %s: %s", path, error.strerror)
         return None
-    return _core.IndexFile.of(bytes(content))
-
-
-def _n_below(scope: Scope) -> int:
-    """Return the length of the key of the remote file in the directory of the scope."""
-    assert scope.remote is not None
-    return len(scope.remote) - len(scope.directory) - 1
+    file = _core.IndexFile.of(bytes(content))
+    return None if file is None else (file, joined_names(names))
 
 
 def contents_by_name(
@@ -240,6 +258,10 @@ class IndexSearch:
     needs_crcs : bool
         Whether an index must have the checksums of the payloads.
     index_dir : path-like, optional
+    is_probing : bool
+        Whether each index is compared with sampled records of its file.
+    stale : sequence of int
+        The numbers of files whose indexes in index files are not used.
 
     Attributes
     ----------
@@ -262,12 +284,17 @@ class IndexSearch:
         *,
         needs_crcs: bool,
         index_dir: str | os.PathLike[str] | None,
+        is_probing: bool = False,
+        stale: Sequence[int] = (),
     ) -> None:
         self._paths = paths
         self.versions = versions
         self._contents = np.array([CODES[content] for content in contents], np.uint8)
         self._needs_crcs = needs_crcs
         self._index_dir = index_dir
+        self._is_probing = is_probing
+        self._stale = np.array(stale, np.int64)
+        self._table: _core.FileTable | None = None  # to probe files
         self.scope = Scope.of(paths)
         self.parts: list[tuple[Numbers, _core.Indexes]] = []
         self.missing = np.arange(len(paths), dtype=np.int64)
@@ -299,16 +326,16 @@ class IndexSearch:
 
     def search(self) -> None:
         """Search where indexes of all files together may be on this machine."""
-        for path, names, ignores_times in _candidates(self.scope, self._index_dir):
-            self._look_into(path, names, ignores_times=ignores_times)
+        for path, names, is_next_to_data in _candidates(self.scope, self._index_dir):
+            self._look_into(path, names, is_next_to_data=is_next_to_data)
             if self.is_complete:
                 return
 
     def fetch(self) -> None:
         """Search next to remote files, which takes a request."""
-        fetched = _fetched(self.scope)
+        fetched = _fetched(self.scope, self._paths)
         if fetched is not None and self._find(
-            fetched, self.scope.names, self.missing, ignores_times=True
+            *fetched, self.missing, is_next_to_data=True
         ):
             self.is_fetched = True
 
@@ -320,7 +347,7 @@ class IndexSearch:
         except OSError:
             return
         for directory, names in self.scope.above():
-            stem = f"{_hashed_name(directory + os.sep)}."
+            stem = f"{hashed_name(directory + os.sep)}."
             parts = {name for name in listed if name.startswith(stem)}
             for name in sorted(parts - {f"{stem}frecidx"}):
                 part = self._look_into(folder / name, names)
@@ -336,7 +363,7 @@ class IndexSearch:
         }
         for number in self.missing.tolist() if self.scope.n_files > 1 else ():
             path = self._paths[number]
-            if os.path.basename(path)[:100] not in single:  # noqa: PTH119
+            if _short_name(_identity(path)) not in single:
                 continue
             found = _core.IndexFile.load(os.fsencode(index_path(path, self._index_dir)))
             if found is not None and self._find(
@@ -345,12 +372,12 @@ class IndexSearch:
                 self.scattered.append(index_path(path, self._index_dir))
 
     def _look_into(
-        self, path: str | Path, names: bytes, *, ignores_times: bool = False
+        self, path: str | Path, names: bytes, *, is_next_to_data: bool = False
     ) -> _core.IndexFile | None:
         """Use an index file, and return it if it had an index of a missing file."""
         file = _core.IndexFile.load(os.fsencode(path))
         if file is None or not self._find(
-            file, names, self.missing, ignores_times=ignores_times
+            file, names, self.missing, is_next_to_data=is_next_to_data
         ):
             return None
         self._sources.add(str(path))
@@ -362,18 +389,26 @@ class IndexSearch:
         names: bytes,
         numbers: Numbers,
         *,
-        ignores_times: bool = False,
+        is_next_to_data: bool = False,
     ) -> bool:
         found = file.find(
             names,
-            numbers,
+            np.setdiff1d(numbers, self._stale),
             self.versions,
             self._contents,
             needs_crcs=self._needs_crcs,
-            ignores_times=ignores_times,
+            ignores_times=is_next_to_data,
+            probed=self._probed() if is_next_to_data or self._is_probing else None,
         )
         self.add(*found)
         return bool(found[0].size)
+
+    def _probed(self) -> _core.FileTable:
+        if self._table is None:
+            from fastrec.storage.range_readers import table_of
+
+            self._table = table_of(self._paths, "pread")
+        return self._table
 
     def save(self, path: Path) -> None:
         """Write the indexes that were found or added to `path`, or raise an OSError.
@@ -382,6 +417,8 @@ class IndexSearch:
         """
         names = self.scope.names_in(path).split(b"\0")
         parts = [part for each in self.parts if len((part := _without_gaps(*each))[0])]
+        if self._stale.size:
+            parts = self.parts  # an index with gaps is not written, but replaces others
         if not parts:
             return
         numbers = np.concatenate([part[0] for part in parts]).tolist()

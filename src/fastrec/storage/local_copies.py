@@ -1,39 +1,48 @@
 """Local copies of compressed and remote files in `cache_dir`, decompressed.
 
 One process makes a copy while others wait, and it appears atomically. Its name is
-``NAME.PATH.VERSION-SIZE-CONTENT.tfrecord``: the name, the hash of the path or URL, the
-modification time or hash of the ETag, the size of the file, and the size of its content,
-in hex. So a copy is made again if the version of the file changes, or if the copy was
-truncated. Copies of earlier versions are then deleted; processes can continue to read
-open ones.
+``NAME.FILE.VERSION-SIZE-CONTENT.tfrecord``: the name, the hash of the path or URL, the
+hash of the times or of the ETag, the size of the file, and the size of its content, in
+hex. So a copy is made again if the version of the file changes, or if the copy was
+truncated. Copies of other versions are then deleted.
+
+Nothing proves that a copy is still that of its file if the server reports no exact
+version, or if the file was damaged each time that it was read. The VERSION of such a copy
+is the token of the one dataset that uses it.
 
 With `cache_bytes`, the least recently used copies are deleted to make room. The time of
-access, which is set explicitly, is the time of use. Copies that a process uses are never
-deleted: it holds a lock on a file ``.use-TOKEN`` that lists them.
+access, which is set explicitly, is the time of use.
+
+Files that a dataset uses are never deleted: it holds a lock on a *mark*, ``.use-TOKEN``,
+which lists the copies. Temporary files have the token in their names.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import logging
+import mmap
 import os
+import re
 import stat
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from fastrec.errors import LimitError
+from fastrec import _core
+from fastrec.errors import CorruptionError, Error, LimitError
 from fastrec.printable import printable
 from fastrec.storage.atomic import temporary_file
 from fastrec.storage.compression import Content, FileContent, inflated
+from fastrec.storage.index_files import hashed_name
 from fastrec.storage.locks import builder_lock, held_lock, open_lock_file, try_lock
 from fastrec.storage.parallel import run_in_threads
 from fastrec.storage.paths import version_of
-from fastrec.storage.remote import RemotePath
+from fastrec.storage.remote import RemotePath, is_weak
 from fastrec.tasks import CancelledError
 
 __all__ = ["local_copies"]
@@ -46,6 +55,18 @@ _MIN_LIMITED_BYTES = 1 << 30
 # Remote files that are copied at a time. Each is read by several threads.
 _N_REMOTE_THREADS = 8
 
+# The beginning of a token, which no hash has.
+_TOKEN = "once"
+
+_COPY = re.compile(
+    r"(?P<stem>(?P<file>.+\.[0-9a-f]{16})\.(?P<version>[0-9a-z]{16})-[0-9a-f]+)"
+    r"-(?P<size>[0-9a-f]+)\.tfrecord",
+    re.DOTALL,
+)
+_TEMPORARY = re.compile(
+    rf"\.(?P<stem>(?P<file>)(?P<version>{_TOKEN}[0-9a-f]{{12}}))\..+(?P<size>)\.tmp"
+)
+
 
 def local_copies(
     files: Sequence[str],
@@ -57,7 +78,7 @@ def local_copies(
     """Return paths of local, plain versions of the files, copying those without one.
 
     A remote file that is not compressed and does not fit into `cache_bytes` remains
-    remote.
+    remote. No copy is deleted as long as any of the returned paths exists.
 
     Raises
     ------
@@ -76,16 +97,17 @@ def local_copies(
     ]
     if not copied:
         return list(files)
-    stems = {i: _stem(files[i], cache_dir) for i in copied}
-    if cache_bytes is not None:
-        _use(Path(cache_dir), [stem.name for stem in stems.values()])
-    copies = _complete_copies(cache_dir)
-    missing = [i for i in copied if stems[i].name not in copies]
-    for stem in stems.values():
-        if stem.name in copies:
-            _touch(copies[stem.name])
+    run = _Copying(Path(cache_dir), expansion_max, cache_bytes)
+    stems = {i: run.stem(files[i]) for i in copied}
+    mark = run.begin({*stems.values()})
+    complete = {
+        copy.stem: copy.path for copy in _files(run.directory) if copy.is_complete
+    }
+    copies = {i: complete[stem] for i, stem in stems.items() if stem in complete}
+    for path in copies.values():
+        _touch(path)
+    missing = [i for i in copied if i not in copies]
     if missing:
-        run = _Copying(expansion_max, cache_bytes)
         n_remote = sum(isinstance(files[i], RemotePath) for i in missing)
         new = run_in_threads(
             [partial(run.copy, (files[i], contents[i]), stems[i]) for i in missing],
@@ -105,178 +127,264 @@ def local_copies(
                 len(copied),
                 cache_bytes,
             )
-        copies |= {path.name.rpartition("-")[0]: path for path in new if path}
+        copies |= {i: path for i, path in zip(missing, new, strict=True) if path}
     return [
-        str(copies[stems[i].name]) if i in stems and stems[i].name in copies else path
+        _CopyPath.of(copies[i], mark) if i in copies else path
         for i, path in enumerate(files)
     ]
 
 
-def _stem(path: str, cache_dir: str) -> Path:
-    """Return the path of the copies of `path`, without the size of their content."""
-    real = path if isinstance(path, RemotePath) else os.path.realpath(path)
-    of_path = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
-    size, mtime_ns = version_of(path)
-    name = f"{Path(real).name[:100]}.{of_path}.{max(0, mtime_ns):016x}-{size:x}"
-    return Path(cache_dir) / name
+class _CopyPath(str):
+    """The path of a copy, and the mark that keeps the copy."""
+
+    __slots__ = ("_mark",)
+
+    _mark: object
+
+    @classmethod
+    def of(cls, path: str, mark: object) -> _CopyPath:
+        self = cls(path)
+        self._mark = mark
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return str, (str(self),)
 
 
-def _complete_copies(cache_dir: str | Path, stem: str = "") -> dict[str, Path]:
-    """Return the complete copies whose stems begin with `stem`, by stem."""
-    copies = {}
-    with contextlib.suppress(FileNotFoundError), os.scandir(cache_dir) as entries:
+class _File(NamedTuple):
+    """A copy or a temporary file: its last use, the parts of its name, and its size."""
+
+    atime_ns: int
+    path: str
+    stem: str
+    file: str
+    version: str
+    size: int
+    is_complete: bool
+
+
+def _files(directory: Path, stem: str = "") -> Iterator[_File]:
+    """Yield the files in a cache whose names begin with `stem`."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
-            name, dot, rest = entry.name.rpartition(".tfrecord")
-            its_stem, dash, size = name.rpartition("-")
-            if not (dot and dash and not rest and name.startswith(stem)):
+            if not entry.name.startswith(stem):
+                continue
+            name = _COPY.fullmatch(entry.name) or _TEMPORARY.fullmatch(entry.name)
+            if name is None:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
-                is_complete = f"{status.st_size:x}" == size
-                if is_complete and stat.S_ISREG(status.st_mode):
-                    copies[its_stem] = Path(entry.path)
-    return copies
+                has_size = f"{status.st_size:x}" == name["size"]
+                yield _File(
+                    status.st_atime_ns,
+                    entry.path,
+                    name["stem"],
+                    name["file"],
+                    name["version"],
+                    status.st_size,
+                    has_size and stat.S_ISREG(status.st_mode),
+                )
 
 
-def _touch(copy: Path) -> None:
+def _touch(copy: str) -> None:
     """Set the time of the last use; the modification time belongs to the index."""
     with contextlib.suppress(OSError):
-        os.utime(copy, ns=(time.time_ns(), copy.stat().st_mtime_ns))
+        os.utime(copy, ns=(time.time_ns(), os.stat(copy).st_mtime_ns))  # noqa: PTH116
 
 
-# The files that list the copies which this process uses; closing them unlocks them.
-_uses = contextlib.ExitStack()
+def _unused(directory: Path) -> list[_File]:
+    """Return the files that no dataset uses; none if that is unknown.
 
-
-def _use(directory: Path, stems: Sequence[str]) -> None:
-    """Protect copies from deletion until this process ends."""
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f".use-{os.getpid()}-{os.urandom(4).hex()}"
+    Deletes marks that have ended.
+    """
+    used: set[str] = set()
     try:
-        lock = _uses.enter_context(open_lock_file(path))
-        try_lock(lock)
-        with path.open("w") as file:
-            file.write("\n".join(stems))
-    except (ImportError, OSError) as error:
-        _log.debug("cannot protect the copies in use: %s", error)
-
-
-def _used(directory: Path) -> set[str]:
-    """Return the stems that running processes use; remove the lists of others."""
-    stems: set[str] = set()
-    for path in directory.glob(".use-*"):
-        with contextlib.suppress(OSError, ImportError):
-            with open_lock_file(path) as lock:
-                if try_lock(lock):
-                    path.unlink()
-                    continue
-            stems.update(path.read_text().splitlines())
-    return stems
+        for path in directory.glob(".use-*"):
+            # Another user's mark may be read-only. Not all file systems can lock it then.
+            flags = os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY
+            with open_lock_file(path, flags) as mark:
+                with contextlib.suppress(ImportError, OSError):
+                    if try_lock(mark):
+                        path.unlink()
+                        continue
+                used.update(os.fsdecode(mark.read()).split("\0"))
+    except OSError as error:
+        _log.info("cannot delete files in %s: %s", printable(directory), error)
+        return []
+    return [
+        file for file in _files(directory) if used.isdisjoint((file.stem, file.version))
+    ]
 
 
 def _make_room(directory: Path, n_bytes: int, cache_bytes: int) -> bool:
     """Delete the least recently used copies, and return whether `n_bytes` fit."""
-    copies = []
-    for stem, path in _complete_copies(directory).items():
-        with contextlib.suppress(FileNotFoundError):
-            status = path.stat()
-            copies.append((status.st_atime_ns, status.st_size, stem, path))
-    excess = sum(size for _, size, _, _ in copies) + n_bytes - cache_bytes
+    excess = sum(file.size for file in _files(directory) if file.is_complete)
+    excess += n_bytes - cache_bytes
     if excess <= 0:
         return True
-    used = _used(directory)
-    unused = sorted(copy for copy in copies if copy[2] not in used)
-    if sum(size for _, size, _, _ in unused) < excess:
+    unused = sorted(file for file in _unused(directory) if file.is_complete)
+    if sum(file.size for file in unused) < excess:
         return False
-    for _, size, _, path in unused:
+    for file in unused:
         if excess <= 0:
             break
-        path.unlink(missing_ok=True)
-        _log.info("deleted %s to make room", printable(path))
-        excess -= size
+        _delete(file, "to make room")
+        excess -= file.size
     return True
 
 
-def _delete_earlier(target: Path, *, is_remote: bool) -> None:
-    """Delete the copies of earlier versions of the file whose copy is `target`.
-
-    ETags have no order, so all other versions of a remote file are deleted.
-    """
-    prefix, version, _ = target.name.rsplit(".", 2)
-    for other in target.parent.glob(f"{glob.escape(prefix)}.*.tfrecord"):
-        of_path, its_version, _ = other.name.rsplit(".", 2)
-        is_earlier = is_remote or its_version[:16] < version[:16]
-        if of_path == prefix and its_version != version and is_earlier:
-            with contextlib.suppress(OSError):
-                other.unlink()
-                _log.info(
-                    "deleted %s, because %s is a later version",
-                    printable(other),
-                    printable(target.name),
-                )
+def _delete(file: _File, reason: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(file.path)  # noqa: PTH108
+        _log.info("deleted %s %s", printable(file.path), reason)
 
 
 class _Copying:
-    """Copies files in several threads."""
+    """Copies files in several threads, for one dataset."""
 
-    def __init__(self, expansion_max: int, cache_bytes: int | None) -> None:
+    def __init__(
+        self, directory: Path, expansion_max: int, cache_bytes: int | None
+    ) -> None:
+        self.directory = directory
         self._expansion_max = expansion_max
         self._cache_bytes = cache_bytes
+        self._token = f"{_TOKEN}{os.urandom(6).hex()}"
+        self._lock = threading.Lock()
         self.is_cancelled = threading.Event()
         self.n_bytes = 0  # approximate, because threads may lose an update
 
-    def copy(self, file: FileContent, stem: Path) -> Path | None:
+    def stem(self, path: str, *, is_proven: bool = True) -> str:
+        """Return the name of the copy of `path`, without the size of its content."""
+        if isinstance(path, RemotePath):
+            size, tag = version_of(path)
+            name, version = path.identity, f"{tag:016x}"
+            is_proven = is_proven and tag != 0 and not is_weak(path)
+        else:
+            status = os.stat(path)  # noqa: PTH116 (creating many Paths is slow)
+            name, size = os.path.realpath(path), status.st_size
+            # ctime changes even if a program restores the mtime.
+            times = f"{status.st_mtime_ns} {status.st_ctime_ns}".encode()
+            version = hashlib.sha256(times).hexdigest()[:16]
+        return f"{hashed_name(name)}.{version if is_proven else self._token}-{size:x}"
+
+    def begin(self, stems: set[str]) -> object:
+        """Return a mark that keeps these copies until the last reference to it ends.
+
+        Deletes what no dataset uses of copies of other versions of the files, copies
+        that belong to one dataset, and temporary files.
+        """
+        with self._room():
+            mark = self._mark(stems)
+            if mark is None:
+                return None
+            files = {stem.rpartition(".")[0] for stem in stems}
+            for file in _unused(self.directory):
+                if file.version.startswith(_TOKEN) or file.file in files:
+                    with contextlib.suppress(OSError):  # another user's
+                        _delete(file, "because no dataset uses it")
+        return mark
+
+    def _mark(self, stems: set[str]) -> mmap.mmap | None:
+        path = self.directory / f".use-{self._token}"
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with open_lock_file(path) as file:
+                try_lock(file)
+                file.write(os.fsencode("\0".join([self._token, *stems])))
+                # A mapping has its own descriptor, which also holds the lock. It closes
+                # it without Python code, in which a signal might be lost.
+                return mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
+        except (ImportError, OSError) as error:
+            _log.info("cannot protect the copies in use: %s", error)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+
+    def copy(self, file: FileContent, stem: str) -> str | None:
         """Return the copy of a file; make it unless another process did.
 
         Returns None for a plain remote file that does not fit into the cache.
         """
-        with builder_lock(stem, self.is_cancelled):
+        with builder_lock(self.directory / stem, self.is_cancelled):
             self._check_cancelled()
-            copy = _complete_copies(stem.parent, stem.name).get(stem.name)
-            if copy is not None:
-                return copy
+            for copy in _files(self.directory, stem):
+                if copy.stem == stem and copy.is_complete:
+                    return copy.path
             path, content = file
             is_plain = content == "plain"
-            if is_plain and not self._has_room(stem.parent, version_of(path)[0]):
-                return None
-            with temporary_file(stem) as temporary:
+            with self._room_if_limited():
+                if is_plain and not self._has_room(version_of(path)[0]):
+                    return None
+            with temporary_file(self.directory / self._token) as temporary:
                 try:
-                    n_bytes = self._write(file, temporary)
+                    n_bytes, is_proven = self._write(file, temporary)
                 except OSError as error:
                     if error.filename is None:  # if the disk is full
                         error.filename = str(temporary)
                     raise
-                target = stem.with_name(f"{stem.name}-{n_bytes:x}.tfrecord")
-                with self._room(stem.parent):
-                    if self._has_room(stem.parent, n_bytes):
+                stem = stem if is_proven else self.stem(path, is_proven=False)
+                target = self.directory / f"{stem}-{n_bytes:x}.tfrecord"
+                with self._room_if_limited():
+                    if self._has_room(n_bytes):
                         temporary.replace(target)
-                    elif is_plain:
-                        temporary.unlink()
-                        return None
-                    else:
-                        msg = (
-                            f"the content, {n_bytes:,} bytes, does not fit into "
-                            f"cache_bytes={self._cache_bytes:,} with the other files in "
-                            "use; raise cache_bytes="
-                        )
-                        raise LimitError(msg, path, code="cache_bytes")
-            _delete_earlier(target, is_remote=isinstance(path, RemotePath))
-            return target
+                        return str(target)
+                if is_plain:
+                    temporary.unlink()
+                    return None
+                msg = (
+                    f"the content, {n_bytes:,} bytes, does not fit into "
+                    f"cache_bytes={self._cache_bytes:,} with the other files in "
+                    "use; raise cache_bytes="
+                )
+                raise LimitError(msg, path, code="cache_bytes")
 
-    def _room(self, directory: Path) -> contextlib.AbstractContextManager[None]:
-        """Hold the lock under which copies appear, if there is a limit."""
-        if self._cache_bytes is None:
-            return contextlib.nullcontext()
+    def _room(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the lock under which copies appear and disappear."""
         # Not a lock of `builder_lock`: the thread may hold that one, and would wait for
         # itself.
-        return held_lock(directory / ".lock-room", self.is_cancelled)
+        return held_lock(self.directory / ".lock-room", self.is_cancelled)
 
-    def _has_room(self, directory: Path, n_bytes: int) -> bool:
+    @contextlib.contextmanager
+    def _room_if_limited(self) -> Iterator[None]:
+        if self._cache_bytes is None:
+            yield
+            return
+        # Waiting for a lock file polls, so the threads of a process wait here.
+        with _core.HeldLock(self._lock), self._room():
+            yield
+
+    def _has_room(self, n_bytes: int) -> bool:
+        self._check_cancelled()  # or the lock may not be held
         limit = self._cache_bytes
-        return limit is None or _make_room(directory, n_bytes, limit)
+        return limit is None or _make_room(self.directory, n_bytes, limit)
 
-    def _write(self, file: FileContent, temporary: Path) -> int:
-        """Write a file's content to `temporary`, and return its size."""
+    def _write(self, file: FileContent, temporary: Path) -> tuple[int, bool]:
+        """Write a file's content; return its size, and whether it is intact.
+
+        A remote file whose copy is damaged is read once more: the responses may have
+        been altered, or of two versions.
+        """
+        path, _ = file
+        is_last = not isinstance(path, RemotePath)
+        while True:
+            try:
+                n_bytes = self._write_once(file, temporary)
+                if not isinstance(path, RemotePath) or self._is_intact(temporary):
+                    return n_bytes, True
+            except CorruptionError as error:
+                if is_last or error.code == "file_changed":
+                    raise
+            else:
+                if is_last:
+                    _log.warning(
+                        "%s is damaged, also when read again; no other dataset uses "
+                        "its copy",
+                        printable(path),
+                    )
+                    return n_bytes, False
+            is_last = True
+
+    def _write_once(self, file: FileContent, temporary: Path) -> int:
         path, content = file
         size, _ = version_of(path)
         n_bytes_max = max(_MIN_LIMITED_BYTES, self._expansion_max * size)
@@ -300,6 +408,18 @@ class _Copying:
             # failure.
             os.fsync(output.fileno())
         return n_bytes
+
+    def _is_intact(self, copy: Path) -> bool:
+        """Return whether both checksums of all frames match."""
+        examination = _core.Examination(os.fsencode(copy))
+        progress = _core.ScanProgress()
+        for i in range(examination.n_pieces):
+            examination.examine(i, progress)
+            self._check_cancelled()
+        try:
+            return not examination.finish(progress)[1]
+        except Error:  # it is compressed
+            return False
 
     def _check_cancelled(self) -> None:
         if self.is_cancelled.is_set():

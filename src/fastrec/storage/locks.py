@@ -46,9 +46,11 @@ _files: weakref.WeakSet[io.FileIO] = weakref.WeakSet()
 _held: dict[tuple[int, Path], weakref.ref[io.FileIO]] = {}
 
 
-def open_lock_file(path: str | os.PathLike[str]) -> io.FileIO:
+def open_lock_file(
+    path: str | os.PathLike[str], flags: int = os.O_RDWR | os.O_CREAT
+) -> io.FileIO:
     """Open or create a regular file for `try_lock`."""
-    file = open_file(path, os.O_WRONLY | os.O_CREAT | _SAFE_FLAGS, "wb")
+    file = open_file(path, flags | _SAFE_FLAGS, "r+b")
     _files.add(file)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -93,7 +95,9 @@ def builder_lock(
     """
     import hashlib
 
-    number = int.from_bytes(hashlib.sha256(os.fsencode(target)).digest()[:2], "big")
+    number = int.from_bytes(
+        hashlib.sha256(os.fsencode(target.name)).digest()[:2], "big"
+    )
     return held_lock(target.parent / f".lock-{number % _N_LOCKS:02d}", is_cancelled)
 
 

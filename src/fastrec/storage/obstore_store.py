@@ -6,15 +6,19 @@ HTTP servers are listed by fsspec, which reads the links of HTML pages.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastrec.options import extra
-from fastrec.storage.fsspec_store import FsspecStore
+from fastrec.printable import printable
+from fastrec.storage.fsspec_store import FsspecStore, translated
 from fastrec.storage.stores import (
     Entry,
+    Listing,
     StorageOptions,
     Store,
     TransientError,
@@ -31,11 +35,17 @@ if TYPE_CHECKING:
 
 __all__ = ["make_store"]
 
+_log = logging.getLogger("fastrec")
+
 _OBSTORE_SCHEMES = frozenset(
     {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"}
 )
 # Limits of one request of obstore. A request without a byte for `read_timeout` failed.
 _CLIENT_OPTIONS = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "10m"}
+
+_PAGE_KEYS = 1000  # S3 and Google Cloud Storage list as many at a time
+_TIME_SECONDS = 2  # Last-Modified has whole seconds, so a later change may not show
+_LAST_CHARACTER = "\U0010fffd"
 
 _PART_BYTES = 8 << 20  # of an upload
 _MAX_PARTS = 9_000  # S3 allows 10,000
@@ -68,10 +78,14 @@ class ObstoreStore(Store):
         if any(str(value).startswith("http://") for value in endpoints):
             client.setdefault("allow_http", True)
         self._scheme = scheme
+        # The directory buckets of S3 and file systems of Azure have other orders.
+        is_directory_bucket = root.rstrip("/").endswith("--x-s3")
+        self._is_ordered = scheme in ("s3", "s3a", "gs") and not is_directory_bucket
+        self._headers: dict[str, Any] = {}
         if is_http(root):  # obstore ignores the user and password in a URL
             base, authorization = without_userinfo(root)
-            headers = {**authorization, **client.get("default_headers", {})}
-            root, client["default_headers"] = base, headers
+            self._headers = {**authorization, **client.get("default_headers", {})}
+            root, client["default_headers"] = base, self._headers
         try:
             once = {"retry_config": {"max_retries": 0}, **named}  # `waited` retries
             self._store = from_url(root, client_options=client, **once)
@@ -97,30 +111,99 @@ class ObstoreStore(Store):
         return self._store if store is None else store
 
     def head(self, key: str) -> Entry:
-        return _obstore_entry(self._checked().head(key))
+        from obstore import exceptions as kinds
+
+        store = self._checked()
+        if not is_http(self._root):
+            entry = _obstore_entry(store.head(key))
+            if entry.size:
+                return entry
+        # Only a GET proves that an object is empty. HTTP servers may refuse HEAD, which
+        # a signed URL does not allow, or answer it with another length.
+        try:
+            return _obstore_entry(store.get(key, options={"range": (0, 1)}).meta)
+        except (kinds.GenericError, kinds.NotSupportedError):
+            entry = _obstore_entry(store.get(key).meta)
+            if entry.size:
+                raise
+            return entry
 
     def get(self, key: str, begin: int, end: int) -> tuple[Buffer, int, str]:
         result = self._checked().get(key, options={"range": (begin, end)})
         entry = _obstore_entry(result.meta)
         return result.bytes(), entry.size, entry.tag
 
-    def list(
-        self, prefix: str, *, is_recursive: bool
-    ) -> Iterable[tuple[Entry | None, str]]:
-        if is_http(self._root):  # HTTP has no listing; fsspec reads HTML pages
-            listing = FsspecStore(self._root, {})
-            yield from listing.list(prefix, is_recursive=is_recursive)
-            return
+    def list(self, prefix: str, *, is_recursive: bool, after: str) -> Listing:
+        from obstore import exceptions as kinds
+
         store = self._checked()
+        if is_http(self._root):
+            return self._linked(prefix, is_recursive, after)
+        if self._is_ordered:
+            try:
+                return self._page(prefix, is_recursive, after)
+            except kinds.InvalidPathError:
+                if is_recursive:
+                    raise
+                # The invalid key may be in a subdirectory.
         if is_recursive:
-            for some in store.list(prefix or None, chunk_size=1000):
-                yield from ((entry := _obstore_entry(meta), entry.key) for meta in some)
-            return
+            pages = store.list(prefix or None, chunk_size=_PAGE_KEYS)
+            entries = [_obstore_entry(meta) for page in pages for meta in page]
+            return [(entry, entry.key) for entry in entries], ""
         found = store.list_with_delimiter(prefix or None)
-        yield from (
-            (entry := _obstore_entry(meta), entry.key) for meta in found["objects"]
+        entries = [_obstore_entry(meta) for meta in found["objects"]]
+        directories = [f"{name}/" for name in found["common_prefixes"]]
+        return [
+            *((entry, entry.key) for entry in entries),
+            *((None, name) for name in directories),
+        ], ""
+
+    def _page(self, prefix: str, is_recursive: bool, after: str) -> Listing:
+        """Return the next page of a store that lists its keys in order.
+
+        The request for the next page names a key, not a token. So a page that is cut
+        off without a token loses nothing, a request can be repeated, and one for each
+        large subdirectory skips its keys.
+        """
+        pages = self._checked().list(
+            prefix or None, offset=after or None, chunk_size=_PAGE_KEYS
         )
-        yield from ((None, f"{name}/") for name in found["common_prefixes"])
+        entries = [_obstore_entry(meta) for meta in next(iter(pages), [])]
+        if len(entries) < _PAGE_KEYS:
+            more = ""
+        else:
+            # The key of the empty object "a/" lacks its slash, so it is out of order.
+            keys = [entry.key for entry in entries if entry.size]
+            more = max(entry.key for entry in entries)
+            if more <= after or keys != sorted(keys):
+                reason = "the server does not list keys in order, from a given key on"
+                raise OSError(errno.ENOTSUP, reason)
+        if is_recursive:
+            return [(entry, entry.key) for entry in entries], more
+        page: dict[str, Entry | None] = {}
+        for entry in entries:
+            name, slash, _ = entry.key[len(prefix) :].partition("/")
+            page[f"{prefix}{name}{slash}"] = None if slash else entry
+        directory, slash, _ = more[len(prefix) :].partition("/")
+        if slash:
+            more = max(more, f"{prefix}{directory}/{_LAST_CHARACTER}")
+        return [(entry, key) for key, entry in page.items()], more
+
+    def _linked(self, prefix: str, is_recursive: bool, after: str) -> Listing:
+        """Return the links of an HTML page, which fsspec reads."""
+        from urllib.parse import parse_qsl  # slow to import
+
+        # fsspec logs URLs, so their credentials are passed by options.
+        root, _, query = without_userinfo(self._root)[0].partition("?")
+        parameters = parse_qsl(query, keep_blank_values=True)
+        options = {"headers": self._headers, "params": parameters}
+        links, more = FsspecStore(root, options).list(
+            prefix, is_recursive=is_recursive, after=after
+        )
+        page = [(entry, key) for entry, key in links if _is_valid(key.rstrip("/"))]
+        for _, key in set(links).difference(page):
+            _log.warning("skipping a link that cannot be read: %s", printable(key))
+        return page, more
 
     def put(
         self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]
@@ -156,12 +239,23 @@ class ObstoreStore(Store):
         from obstore import exceptions as kinds
 
         text = str(error)
+        if type(error).__module__.startswith("aiohttp"):
+            return translated(self, error, url)
         if isinstance(error, FileNotFoundError):
             return FileNotFoundError(errno.ENOENT, "No such object", url)
         if isinstance(error, (kinds.UnauthenticatedError, kinds.PermissionDeniedError)):
             return denied(url)
         if isinstance(error, kinds.AlreadyExistsError):
             return FileExistsError(errno.EEXIST, "The object exists", url)
+        if isinstance(error, kinds.InvalidPathError):
+            reason = (
+                'obstore lists no page that has a key with an empty part, ".", ".." or a '
+                "control character; rename the object, or list another directory: "
+                f"{self._first_line(error)}"
+            )
+            return OSError(errno.EINVAL, reason, url)
+        if isinstance(error, OSError) and error.errno == errno.ENOTSUP:
+            return OSError(errno.ENOTSUP, error.strerror, url)
         if isinstance(error, RuntimeError):
             return error
         status = re.search(r"status(?: code)?: (\d{3})", text)
@@ -192,9 +286,17 @@ _KINDS = {
 }
 
 
+def _is_valid(key: str) -> bool:
+    """Return whether obstore can read a key."""
+    is_plain = not any(part in ("", ".", "..") for part in key.split("/"))
+    return is_plain and not re.search(r"[\0-\x1f\x7f]", key)
+
+
 def _obstore_entry(meta: Mapping[str, Any]) -> Entry:
-    tag = meta["e_tag"]
+    tag = meta["e_tag"] or ""
+    is_weak = tag.startswith("W/")
     if not tag:
         seconds = meta["last_modified"].timestamp()
         tag = f"modified {seconds}" if seconds else ""
-    return Entry(meta["path"], meta["size"], opaque(tag))
+        is_weak = time.time() - seconds < _TIME_SECONDS or not tag
+    return Entry(meta["path"], meta["size"], opaque(tag), is_weak)

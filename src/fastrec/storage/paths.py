@@ -10,19 +10,19 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
 from fastrec import _core
 from fastrec.printable import printable
+from fastrec.storage.parallel import run_in_threads
 from fastrec.storage.remote import Faults, RemotePath, Version, fetch, version_of_url
 from fastrec.storage.splits import check_one_split
 from fastrec.storage.stores import StorageOptions
 from fastrec.storage.urls import redacted
-from fastrec.tasks import TaskPool
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Paths",
     "Version",
+    "asked_in_threads",
     "expand",
     "is_remote",
     "local_head",
@@ -42,6 +43,9 @@ __all__ = [
 ]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
+
+_A = TypeVar("_A")
+_T = TypeVar("_T")
 
 _log = logging.getLogger("fastrec")
 
@@ -57,6 +61,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 _MAX_LISTED = 5
 _VERSION_THREADS = 8  # they mostly wait for a file server
+_REQUEST_THREADS = 32
 _HEAD_BYTES = 16 << 10  # of a remote file, to detect its content
 
 
@@ -96,17 +101,24 @@ def expand(
     if not isinstance(given, Iterable):
         msg = f"paths must be a path or an iterable of paths, got {given!r}"
         raise TypeError(msg)
-    files = [file for path in given for file in expand_one(path)]
+    given = list(given)
+    n_remote = sum(isinstance(path, str) and is_remote(path) for path in given)
+    if n_remote > 1:
+        # The first one alone: it makes the store that the others share.
+        parts = [expand_one(given[0]), *asked_in_threads(expand_one, given[1:])]
+    else:
+        parts = [expand_one(path) for path in given]
+    files = [file for part in parts for file in part]
     if not files:
         msg = "paths must not be empty"
         raise ValueError(msg)
     return files
 
 
-def version_of(path: str) -> Version:
+def version_of(path: str, faults: Faults | None = None) -> Version:
     """Return the version of a file or object, or raise an OSError."""
     if isinstance(path, RemotePath):
-        return version_of_url(path)
+        return version_of_url(path, faults)
     status = os.stat(path)  # noqa: PTH116 (creating many Paths is slow)
     return status.st_size, status.st_mtime_ns
 
@@ -114,13 +126,19 @@ def version_of(path: str) -> Version:
 def versions_of(paths: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the version of each file or object, of shape (n, 2), or raise an OSError."""
     if any(isinstance(path, RemotePath) for path in paths):
-        pool = TaskPool(_VERSION_THREADS)
-        try:
-            tasks = [pool.submit(partial(version_of, path)) for path in paths]
-            return np.array([task.result() for task in tasks], np.int64)
-        finally:
-            pool.stop()
+        return np.array(asked_in_threads(version_of, paths), np.int64)
     return _core.versions_of(os.fsencode("\0".join(paths)), _VERSION_THREADS)
+
+
+def asked_in_threads(call: Callable[[_A, Faults], _T], items: Sequence[_A]) -> list[_T]:
+    """Return the results of `call`, which sends requests, for each of `items`."""
+    faults = Faults()
+    return run_in_threads(
+        [partial(call, item, faults) for item in items],
+        cancel=faults.cancel,
+        progress_text=lambda n_done, _: f"asked for {n_done:,} of {len(items):,} files",
+        n_threads=_REQUEST_THREADS,
+    )
 
 
 def path_of_url(path: str) -> str:
@@ -148,7 +166,12 @@ def local_path(path: str) -> str:
 
 
 def _expand_one(
-    given: object, *, joins: bool, is_recursive: bool, options: StorageOptions | None
+    given: object,
+    faults: Faults | None = None,
+    *,
+    joins: bool,
+    is_recursive: bool,
+    options: StorageOptions | None,
 ) -> list[str]:
     if isinstance(given, RemotePath):
         return [given]
@@ -157,7 +180,7 @@ def _expand_one(
         raise TypeError(msg)
     name = os.fspath(given)
     if is_remote(name):
-        return _expand_url(name, joins, is_recursive, options)
+        return _expand_url(name, faults or Faults(), joins, is_recursive, options)
     path = path_of_url(name)
     if os.path.isdir(path):  # noqa: PTH112 (a Path would normalise it)
         files = _files_below(path) if is_recursive else _files_in(path)
@@ -175,7 +198,11 @@ def _expand_one(
 
 
 def _expand_url(
-    url: str, joins: bool, is_recursive: bool, options: StorageOptions | None
+    url: str,
+    faults: Faults,
+    joins: bool,
+    is_recursive: bool,
+    options: StorageOptions | None,
 ) -> list[str]:
     if url.lower().startswith("file:"):
         msg = f"the host of a file URL must be empty or localhost, got {url!r}"
@@ -186,25 +213,26 @@ def _expand_url(
         *expand_url(
             url,
             options,
+            faults=faults,
             is_recursive=is_recursive,
-            choose=_remote_tfrecords,
+            choose=partial(_remote_tfrecords, faults),
             check_split=check_one_split if joins else None,
         )
     ]
 
 
-def _remote_tfrecords(paths: Sequence[RemotePath]) -> list[RemotePath]:
+def _remote_tfrecords(faults: Faults, paths: Sequence[RemotePath]) -> list[RemotePath]:
     """Return the TFRecord files among the objects of a directory."""
     return [
         path
         for path in paths
-        if _SHARD_NAME.search(path.key) or recognized(path) in _CONTENTS
+        if _SHARD_NAME.search(path.key) or recognized(path, faults) in _CONTENTS
     ]
 
 
-def recognized(path: str) -> str:
+def recognized(path: str, faults: Faults | None = None) -> str:
     """Return "tfrecord", "gzip", "zlib" or another content that the first bytes show."""
-    with local_head(path) as local:
+    with local_head(path, faults) as local:
         return _core.recognize(os.fsencode(local))
 
 
@@ -216,10 +244,11 @@ def local_head(path: str, faults: Faults | None = None) -> Iterator[str]:
         return
     import tempfile  # slow to import
 
-    version = version_of(path)
+    faults = faults or Faults()
+    version = version_of(path, faults)
     end = min(version[0], _HEAD_BYTES)
     with tempfile.NamedTemporaryFile(prefix="fastrec-") as file:
-        file.write(fetch(path, 0, end, version, faults=faults or Faults()))
+        file.write(fetch(path, 0, end, version, faults=faults))
         file.flush()
         yield file.name
 

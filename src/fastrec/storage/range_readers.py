@@ -20,7 +20,7 @@ from fastrec.storage.fetched import Fetched
 from fastrec.storage.paths import version_of
 from fastrec.storage.remote import Faults, RemotePath, fetch
 
-__all__ = ["RangeReaders", "io_of", "remote_table"]
+__all__ = ["RangeReaders", "io_of", "table_of"]
 
 # Requests of several MiB need few threads: the core limits the bytes in flight. Small
 # ones, of shuffled records, need many.
@@ -117,8 +117,10 @@ def io_of(path: str, io: str) -> str:
     return "ranges" if isinstance(path, RemotePath) else io
 
 
-def remote_table(paths: Sequence[str], io: str) -> _core.FileTable:
+def table_of(paths: Sequence[str], io: str) -> _core.FileTable:
     """Return a table of local and remote files, for example to scan them."""
+    if not any(isinstance(path, RemotePath) for path in paths):
+        return _core.FileTable(os.fsencode("\0".join(paths)), [io])
     readers = RangeReaders(paths)
     ios = [io_of(path, io) for path in paths]
     table = _core.FileTable(

@@ -12,12 +12,14 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from fastrec import _core
+from fastrec.caller_warnings import warn_caller
 from fastrec.errors import CorruptionError
+from fastrec.printable import printable
 from fastrec.storage.obstore_store import make_store
 from fastrec.storage.stores import (
     Entry,
@@ -25,7 +27,14 @@ from fastrec.storage.stores import (
     Store,
     TransientError,
 )
-from fastrec.storage.urls import has_secrets, redacted, split_url, with_key
+from fastrec.storage.urls import (
+    has_secrets,
+    hidden_digest,
+    is_http,
+    redacted,
+    split_url,
+    with_key,
+)
 from fastrec.tasks import CancelledError, Task, TaskPool
 
 if TYPE_CHECKING:
@@ -37,10 +46,12 @@ __all__ = [
     "Version",
     "fetch",
     "head",
+    "is_weak",
     "pieces",
     "remote_path",
     "version_of_url",
     "waited",
+    "warn_of_weak_versions",
 ]
 
 # The size of a file, and its modification time (ns) or the hash of its ETag.
@@ -66,24 +77,49 @@ class RemotePath(str):
 
     The text has no credentials, so it may be printed, logged and stored. A pickle
     contains the text and the version, but no credentials: another process takes them
-    from its environment.
+    from its environment. Paths that show the same text are equal only if the URLs have
+    the same user and query.
     """
 
-    __slots__ = ("entry", "has_secrets", "key", "store")
+    __slots__ = ("entry", "has_secrets", "hidden", "key", "store")
 
     store: Store
     key: str
     entry: Entry | None  # from the listing, or from the first request
     has_secrets: bool  # whether the URL has credentials, which a pickle loses
+    hidden: str  # the digest of the user and the query, or ""
+
+    @property
+    def address(self) -> str:
+        """The URL without user and query, which ends with the key."""
+        if not is_http(self):
+            return str(self)
+        from urllib.parse import unquote  # slow to import
+
+        return unquote(self.partition("?")[0])
+
+    @property
+    def identity(self) -> str:
+        """The name of the object in caches, which contains no credentials."""
+        return f"{self.address}?{self.hidden}" if self.hidden else self.address
+
+    def __eq__(self, other: object) -> bool:
+        is_other = isinstance(other, RemotePath) and other.hidden != self.hidden
+        return not is_other and str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
 
     def sibling(self, entry: Entry) -> RemotePath:
         """Return the path of another object of the store."""
         text = with_key(str(self), entry.key)
         known = entry if entry.size >= 0 else None
-        return _path(text, self.store, entry.key, known, self.has_secrets)
+        return _path(text, self.store, entry.key, known, self.has_secrets, self.hidden)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _unpickled, (str(self), self.entry, self.has_secrets)
+        return _unpickled, (str(self), self.entry, self.has_secrets, self.hidden)
 
     def __copy__(self) -> RemotePath:
         return self
@@ -139,15 +175,20 @@ def remote_path(url: str, storage_options: StorageOptions | None = None) -> Remo
     except ValueError as error:
         msg = f"cannot read {redacted(url)!r}: {error}"
         raise ValueError(msg) from None
-    return _path(redacted(url), store, key, None, has_secrets(url))
+    return _path(redacted(url), store, key, None, has_secrets(url), hidden_digest(url))
 
 
 def _path(
-    text: str, store: Store, key: str, entry: Entry | None, has_secrets: bool
+    text: str,
+    store: Store,
+    key: str,
+    entry: Entry | None,
+    has_secrets: bool,
+    hidden: str,
 ) -> RemotePath:
     path = RemotePath(text)
     path.store, path.key = store, key
-    path.entry, path.has_secrets = entry, has_secrets
+    path.entry, path.has_secrets, path.hidden = entry, has_secrets, hidden
     return path
 
 
@@ -188,10 +229,12 @@ class _LostStore(Store):
         )
 
 
-def _unpickled(text: str, entry: Entry | None, had_secrets: bool) -> RemotePath:
+def _unpickled(
+    text: str, entry: Entry | None, had_secrets: bool, hidden: str
+) -> RemotePath:
     root, key = split_url(text)
     store = _LostStore(root, {}) if had_secrets else _shared_store(root, _environment())
-    return _path(text, store, key, entry, had_secrets)
+    return _path(text, store, key, entry, had_secrets, hidden)
 
 
 # Requests.
@@ -224,9 +267,9 @@ def waited(
         try:
             while not task.wait(_POLL_SECONDS):
                 faults.check()
-                if time.monotonic() > until:
-                    msg = "the request timed out"
-                    raise TransientError(msg)
+                if time.monotonic() > until:  # no second one while it runs
+                    reason = f"the request took more than {_REQUEST_SECONDS:g} s"
+                    raise OSError(errno.ETIMEDOUT, reason, path)
             return task.result()
         except TransientError as error:
             reason = str(error)
@@ -239,14 +282,30 @@ def waited(
     raise OSError(errno.EIO, reason, path)
 
 
-def version_of_url(path: RemotePath) -> Version:
+def version_of_url(path: RemotePath, faults: Faults | None = None) -> Version:
     """Return the size and the hash of the ETag of an object, or raise an OSError.
 
     Asks the server unless the object was listed.
     """
     if path.entry is None or path.entry.size < 0:
-        path.entry = head(path)
+        path.entry = head(path, faults)
     return _version(path.entry.size, path.entry.tag)
+
+
+def is_weak(path: str) -> bool:
+    """Return whether a file may be replaced without a change of its known version."""
+    return isinstance(path, RemotePath) and bool(path.entry and path.entry.is_weak)
+
+
+def warn_of_weak_versions(paths: Sequence[str]) -> None:
+    """Warn if there are objects with a weak version."""
+    if weak := [path for path in paths if is_weak(path)]:
+        warn_caller(
+            f"the server reports no exact version of {len(weak):,} objects, such as "
+            f"{printable(weak[0])!r}: one that is replaced by an object of the same size "
+            "is noticed late or not at all, and batches may mix both; do not replace "
+            "objects that are read"
+        )
 
 
 def head(path: RemotePath, faults: Faults | None = None) -> Entry:
@@ -305,7 +364,7 @@ def _range(path: RemotePath, begin: int, end: int, version: Version) -> Buffer:
     def request() -> tuple[Buffer, int, str]:
         data, size, tag = store.get(path.key, begin, end)
         if not store.tags_ranges:
-            _, size, tag = store.head(path.key)
+            _, size, tag, _ = store.head(path.key)
         return data, size, tag
 
     try:

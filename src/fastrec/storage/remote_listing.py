@@ -7,6 +7,7 @@ import errno
 import fnmatch
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from fastrec.storage.remote import Faults, RemotePath, head, remote_path, waited
 from fastrec.storage.stores import Entry, StorageOptions
@@ -14,13 +15,17 @@ from fastrec.storage.urls import has_magic, is_http
 
 __all__ = ["delete", "exists", "expand_url", "names_below"]
 
-_MAX_LISTED = 5
+_MAX_SHOWN = 5
+# Limits of a listing, which may have no end: keys, and those that are kept in memory.
+_MAX_KEYS = 10_000_000
+_MAX_KEPT = 1_000_000
 
 
 def expand_url(
     url: str,
     storage_options: StorageOptions | None,
     *,
+    faults: Faults,
     is_recursive: bool,
     choose: Callable[[Sequence[RemotePath]], list[RemotePath]],
     check_split: Callable[[str, Sequence[str]], None] | None,
@@ -32,49 +37,48 @@ def expand_url(
     """
     path = remote_path(url, storage_options)
     if has_magic(url):
-        found = _matches(path)
+        found = _matches(path, faults)
         if not found:
             reason = "No object matches the pattern"
             raise FileNotFoundError(errno.ENOENT, reason, str(path))
         return found
     if path.key and not path.key.endswith("/"):
         try:
-            path.entry = head(path)
+            path.entry = head(path, faults)
         except FileNotFoundError:
             if is_http(url):  # only "/" at the end means a directory
                 raise
         else:
             return [path]
-    return _directory(path, is_recursive, choose, check_split)
+    return _directory(path, faults, is_recursive, choose, check_split)
 
 
 def _directory(
     path: RemotePath,
+    faults: Faults,
     is_recursive: bool,
     choose: Callable[[Sequence[RemotePath]], list[RemotePath]],
     check_split: Callable[[str, Sequence[str]], None] | None,
 ) -> list[RemotePath]:
     prefix = path.key.rstrip("/") + "/" if path.key else ""
-    listed = _listed(path, prefix, is_recursive=is_recursive)
-    visible = [
-        (entry, key)
-        for entry, key in listed
-        if not any(part.startswith(".") for part in key[len(prefix) :].split("/"))
-    ]
-    files = _paths(path, (entry for entry, _ in visible if entry is not None))
-    chosen = choose(files)
+
+    def is_visible(key: str) -> bool:
+        return not any(part.startswith(".") for part in key[len(prefix) :].split("/"))
+
+    visible = _listed(path, prefix, is_visible, faults, is_recursive=is_recursive)
+    chosen = choose(_paths(path, visible, faults))
     if not chosen:
-        if not listed:
+        if not visible:
             raise FileNotFoundError(
                 errno.ENOENT, "No such object or directory", str(path)
             )
         reason = "No TFRecord file in the directory"
-        inner = sorted(key[len(prefix) : -1] for entry, key in visible if entry is None)
+        inner = sorted({key[len(prefix) : -1] for entry, key in visible if not entry})
         if inner:
-            more = ", ..." if len(inner) > _MAX_LISTED else ""
+            more = ", ..." if len(inner) > _MAX_SHOWN else ""
             pattern = f"{path.rstrip('/')}/**/*.tfrecord*"
             reason += (
-                f" (subdirectories {', '.join(map(repr, inner[:_MAX_LISTED]))}{more} "
+                f" (subdirectories {', '.join(map(repr, inner[:_MAX_SHOWN]))}{more} "
                 f"are not searched); pass one of them, or a glob such as {pattern!r}"
             )
         raise FileNotFoundError(errno.ENOENT, reason, str(path))
@@ -83,21 +87,18 @@ def _directory(
     return chosen
 
 
-def _matches(path: RemotePath) -> list[RemotePath]:
+def _matches(path: RemotePath, faults: Faults) -> list[RemotePath]:
     """Return the objects that match a glob, sorted by name."""
     parts = path.key.split("/")
     n_literal = next(i for i, part in enumerate(parts) if has_magic(part))
     prefix = "".join(f"{part}/" for part in parts[:n_literal])
     is_deep = n_literal < len(parts) - 1 or parts[-1] == "**"
-    listed = _listed(path, prefix, is_recursive=is_deep)
-    return _paths(
-        path,
-        (
-            entry
-            for entry, key in listed
-            if entry is not None and _is_match(key.split("/"), parts)
-        ),
-    )
+
+    def is_match(key: str) -> bool:
+        return _is_match(key.split("/"), parts)
+
+    listed = _listed(path, prefix, is_match, faults, is_recursive=is_deep)
+    return _paths(path, listed, faults)
 
 
 def _is_match(names: Sequence[str], patterns: Sequence[str]) -> bool:
@@ -132,10 +133,10 @@ def names_below(path: RemotePath, directory: str) -> list[str]:
     """Return the names of the objects in a directory of the store of `path`."""
     prefix = f"{directory}/" if directory else ""
     try:
-        listed = _listed(path, prefix, is_recursive=False)
+        listed = _listed(path, prefix, lambda _: True, Faults(), is_recursive=False)
     except FileNotFoundError:
         return []
-    return sorted(key[len(prefix) :] for entry, key in listed if entry is not None)
+    return sorted({key[len(prefix) :] for entry, key in listed if entry})
 
 
 def delete(path: RemotePath) -> None:
@@ -149,18 +150,46 @@ def delete(path: RemotePath) -> None:
 
 
 def _listed(
-    path: RemotePath, prefix: str, *, is_recursive: bool
+    path: RemotePath,
+    prefix: str,
+    keep: Callable[[str], bool],
+    faults: Faults,
+    *,
+    is_recursive: bool,
 ) -> list[tuple[Entry | None, str]]:
-    def request() -> list[tuple[Entry | None, str]]:
-        return path.store.call(
-            str(path),
-            lambda: list(path.store.list(prefix, is_recursive=is_recursive)),
+    """Return the entries whose keys `keep` accepts; some may be listed twice."""
+    kept: list[tuple[Entry | None, str]] = []
+    n_keys, after = 0, ""
+    while True:
+        request = partial(
+            path.store.list, prefix, is_recursive=is_recursive, after=after
         )
+        page, after = waited(
+            str(path), partial(path.store.call, str(path), request), faults
+        )
+        n_keys += len(page)
+        kept += [pair for pair in page if keep(pair[1])]
+        if len(kept) > _MAX_KEPT or n_keys > _MAX_KEYS:
+            reason = f"stopped after listing {n_keys:,} objects; pass a longer prefix"
+            raise OSError(errno.EOVERFLOW, reason, str(path))
+        if not after:
+            return kept
 
-    return waited(str(path), request, Faults())
 
-
-def _paths(path: RemotePath, entries: Iterable[Entry]) -> list[RemotePath]:
+def _paths(
+    path: RemotePath, listed: Iterable[tuple[Entry | None, str]], faults: Faults
+) -> list[RemotePath]:
     """Return the paths of listed objects, sorted by name, without duplicates."""
-    by_key = {entry.key: entry for entry in entries}
-    return [path.sibling(by_key[key]) for key in sorted(by_key)]
+    by_key = {key: entry for entry, key in listed if entry is not None}
+    files = []
+    for key in sorted(by_key):
+        file = path.sibling(by_key[key])
+        if by_key[key].size == 0:
+            # Perhaps the object has parts that are not counted, or does not exist: the
+            # empty object "key/", which marks a directory, is listed as "key".
+            try:
+                file.entry = head(file, faults)
+            except FileNotFoundError:
+                continue
+        files.append(file)
+    return files

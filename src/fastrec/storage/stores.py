@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from fastrec.errors import Error
 from fastrec.options import MissingExtraError
+from fastrec.printable import printable
 from fastrec.storage.urls import redacted, scrubbed
 from fastrec.tasks import CancelledError
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Entry",
+    "Listing",
     "StorageOptions",
     "Store",
     "TransientError",
@@ -49,6 +51,12 @@ class Entry(NamedTuple):
     key: str
     size: int  # -1 if a listing does not contain size and tag
     tag: str  # the ETag or the modification time; "" if the server sends neither
+    is_weak: bool = False  # whether another version may have the same tag
+
+
+# A page: entries and their keys, or None and the prefixes of directories; and what to
+# pass as `after` for the next page, or "".
+Listing: TypeAlias = "tuple[list[tuple[Entry | None, str]], str]"
 
 
 class Store:
@@ -71,13 +79,11 @@ class Store:
         """
         raise NotImplementedError
 
-    def list(
-        self, prefix: str, *, is_recursive: bool
-    ) -> Iterable[tuple[Entry | None, str]]:
-        """Yield the objects below `prefix`, and, unless recursive, its directories.
+    def list(self, prefix: str, *, is_recursive: bool, after: str) -> Listing:
+        """Return objects below `prefix`, and, unless recursive, its directories.
 
-        `prefix` is empty or ends with a slash. A pair is an entry and its key, or None
-        and the prefix of a directory.
+        `prefix` is empty or ends with a slash. `after` is empty, or what the previous
+        page returned.
         """
         raise NotImplementedError
 
@@ -114,7 +120,7 @@ class Store:
         """Return the type and the first line of an error, without credentials."""
         lines = str(error).splitlines() or [""]
         secrets = [dict(self._options), *_userinfo(self._root)]
-        return f"{type(error).__name__}: {scrubbed(lines[0], secrets)}"
+        return f"{type(error).__name__}: {printable(scrubbed(lines[0], secrets))}"
 
 
 def _userinfo(root: str) -> list[str]:

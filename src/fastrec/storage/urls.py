@@ -7,6 +7,7 @@ import re
 __all__ = [
     "has_magic",
     "has_secrets",
+    "hidden_digest",
     "is_http",
     "redacted",
     "scrubbed",
@@ -20,6 +21,13 @@ _NETLOC = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<netloc>[^/?#]*)
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs", "hf"})
 # URLs without a host: all of the path is the key.
 _HOSTLESS = frozenset({"memory", "hf"})
+# Parameters that each signing of a URL for S3 or Google Cloud Storage changes. They do
+# not select the object.
+_SIGNATURE = re.compile(
+    r"x-(amz|goog)-(algorithm|credential|date|expires|security-token|signature"
+    r"|signedheaders)=",
+    re.IGNORECASE,
+)
 
 
 def scheme_of(url: str) -> str:
@@ -100,6 +108,23 @@ def without_userinfo(url: str) -> tuple[str, dict[str, str]]:
 def has_secrets(url: str) -> bool:
     """Return whether `redacted` removes something from a URL."""
     return redacted(url) != url
+
+
+def hidden_digest(url: str) -> str:
+    """Return a digest of what `redacted` removes and what may select an object, or "".
+
+    This is the name of the user, and the query without a signature.
+    """
+    import hashlib  # slow to import
+
+    user = query = ""
+    if scheme_of(url) not in _CONTAINERS and (found := _NETLOC.match(url)):
+        user = found["netloc"].rpartition("@")[0].partition(":")[0]
+    if is_http(url):
+        parts = url.partition("#")[0].partition("?")[2].split("&")
+        query = "&".join([part for part in parts if not _SIGNATURE.match(part)])
+    hidden = f"{user}?{query}".encode(errors="surrogateescape")
+    return hashlib.sha256(hidden).hexdigest()[:32] if user or query else ""
 
 
 def scrubbed(text: str, secrets: object) -> str:

@@ -209,8 +209,11 @@ def find_directory(top: Folder) -> Folder:
             f"{listed}; pass one of them"
         )
         raise ValueError(msg)
-    reason = f"No {INFO} in the directory; fastrec.open reads TFRecord files without it"
-    raise top.missing(reason)
+    raise top.missing(
+        f"No {INFO} in the directory. open_tfds() takes a directory, such as "
+        "'tensorflow_datasets/mnist/3.0.1', and downloads nothing; fastrec.open reads "
+        "TFRecord files without it"
+    )
 
 
 def _json(folder: Folder, name: str) -> Mapping[str, Any]:

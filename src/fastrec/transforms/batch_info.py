@@ -80,7 +80,7 @@ class BatchInfo:
         )
 
     def _masked(self, rows: Sequence[int]) -> BatchInfo:
-        """Return the origin of a batch in which some rows are padding."""
+        """Return a copy with `rows` marked as padding."""
         positions, records = self.positions.copy(), self.records.copy()
         positions[rows] = records[rows] = -1
         return dataclasses.replace(self, positions=positions, records=records)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch
 from fastrec.arrays.layout import run_positions
 from fastrec.arrays.ragged import RaggedArray
+from fastrec.hints import no_column
 from fastrec.options import positive_int, true_or_false
 from fastrec.transforms.batch_info import BatchInfo
 
@@ -168,9 +169,7 @@ class _PackColumns:
 
 def _ragged(batch: Batch, name: str) -> RaggedArray:
     if name not in batch:
-        listed = ", ".join(map(repr, batch))
-        msg = f"no column {name!r} to pack; the batch has {listed}"
-        raise KeyError(msg)
+        raise KeyError(no_column(name, batch, "the batch"))
     column = batch[name]
     if not isinstance(column, RaggedArray) or not isinstance(column.values, np.ndarray):
         msg = (

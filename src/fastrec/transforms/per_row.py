@@ -67,12 +67,18 @@ class PerRow(RowTransform):
         )
         if not isinstance(result, Mapping) and len(columns) == 1:
             result = {next(iter(columns)): result}
+        if not isinstance(result, Mapping):
+            msg = (
+                f"{name_of(self._function)} must return a dict with columns "
+                f"{[*columns]}, got {type(result).__name__}"
+            )
+            raise TypeError(msg)
         for name, column in columns.items():
             try:
                 column[i] = _checked_row(result[name], column)
             except (IndexError, KeyError, TypeError, ValueError) as error:
                 place = f"column {name!r} of record {info.records[i]}"
-                if not isinstance(result, Mapping) or name not in result:
+                if name not in result:
                     msg = f"{place} is missing in the function's result"
                     raise TypeError(msg) from None
                 msg = f"{place}: {error}"

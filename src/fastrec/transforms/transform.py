@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from fastrec.arrays.batch import Batch
+from fastrec.errors import add_note
+from fastrec.hints import no_column
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, call, name_of
 from fastrec.transforms.decode import DecodeStrings
@@ -42,11 +44,16 @@ class CheckedTransform:
         except Exception as error:
             if info._places is not None and not self.is_per_row:  # it adds the row
                 info._places.note_batch(error, self.name)
+            key = error.args[0] if isinstance(error, KeyError) and error.args else None
+            # An error of `no_column` lists the columns itself.
+            if isinstance(key, str) and key not in batch and "no column" not in key:
+                add_note(error, no_column(key, batch, "the batch"))
             raise
         if not isinstance(result, Mapping):
+            hint = "; loader.tuples() makes tuples" if isinstance(result, tuple) else ""
             msg = (
                 "transform must return a dict or another mapping, got "
-                f"{type(result).__name__}"
+                f"{type(result).__name__}{hint}"
             )
             raise TypeError(msg)
         if not isinstance(result, dict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +23,14 @@ _log = logging.getLogger("fastrec")
 _CRASH_CODES = ("truncated_header", "truncated_record", "trailing_zeros")
 
 
-def end_of_records(path: str) -> NDArray[np.uint64]:
+def end_of_records(path: str, stale: Sequence[int] = ()) -> NDArray[np.uint64]:
     """Return the offset of each frame of a file, and the offset to append at.
 
     Ignores a truncated record at the end. Raises a CorruptionError if the file has any
     other damage or is not a plain TFRecord file.
     """
     try:
-        (index,) = make_indexes([path])
+        (index,) = make_indexes([path], stale=stale)
     except CorruptionError:
         # With "skip", one error describes the rest of the file, which may be all zeros.
         (index,) = make_indexes([path], recovery="skip")
@@ -50,5 +51,10 @@ def end_of_records(path: str) -> NDArray[np.uint64]:
         # A crash may have lost the payload of the last record.
         files = _core.FileTable(os.fsencode(path), ["pread"])
         last = np.array([n_records - 1], np.int64)
-        _core.verify_records(files, _core.Catalog(_core.Indexes([index])), last)
+        try:
+            _core.verify_records(files, _core.Catalog(_core.Indexes([index])), last)
+        except CorruptionError as error:
+            if error.code == "index_mismatch" and not stale:
+                return end_of_records(path, stale=[0])
+            raise
     return offsets
