@@ -18,7 +18,9 @@ class Entries {
 
   explicit Entries(std::size_t n_max) : n_max_(n_max) {}
 
+  // Takes linear time: once there are too many keys, later entries are ignored.
   void add(Bytes key, Bytes value) {
+    if (n_settled_ > n_max_) return;
     entries_.emplace_back(as_text(key), value);
     if (entries_.size() > 2 * n_max_) settle();
   }
@@ -31,14 +33,16 @@ class Entries {
     const auto descends = [](const Entry& a, const Entry& b) {
       return a.first >= b.first;
     };
-    if (std::ranges::adjacent_find(entries_, descends) == entries_.end()) return;
-    std::ranges::stable_sort(entries_, precedes);
-    std::size_t n = 0;
-    for (const Entry& entry : entries_) {
-      n -= n != 0 && entries_[n - 1].first == entry.first;
-      entries_[n++] = entry;
+    if (std::ranges::adjacent_find(entries_, descends) != entries_.end()) {
+      std::ranges::stable_sort(entries_, precedes);
+      std::size_t n = 0;
+      for (const Entry& entry : entries_) {
+        n -= n != 0 && entries_[n - 1].first == entry.first;
+        entries_[n++] = entry;
+      }
+      entries_.resize(n);
     }
-    entries_.resize(n);
+    n_settled_ = entries_.size();
   }
 
   bool is_too_large() const noexcept { return entries_.size() > n_max_; }
@@ -46,6 +50,7 @@ class Entries {
 
  private:
   std::size_t n_max_;
+  std::size_t n_settled_ = 0;  // different keys, after settle()
   std::vector<Entry> entries_;
 };
 
