@@ -167,6 +167,32 @@ def test_records_that_are_not_examples_are_described(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("lists", "shown"),
+    [
+        ({"words": []}, "words  0 steps"),
+        ({"words": [], "n": []}, "n      0 steps"),
+        ({"words": [None, None]}, "words  2 steps: no values, no values"),
+    ],
+)
+@pytest.mark.parametrize("context", [{}, {"id": 3}])
+def test_empty_feature_lists_are_shown(
+    tmp_path: Path, lists: dict[str, Any], shown: str, context: dict[str, Any]
+) -> None:
+    path = tmp_path / "a.tfrecord"
+    steps = {name: [delimited(1, b"")] * len(each) for name, each in lists.items()}
+    entries = [
+        delimited(1, delimited(1, name.encode()) + delimited(2, b"".join(each)))
+        for name, each in steps.items()
+    ]
+    values = fr.encode_example(context) if context else delimited(1, b"")
+    path.write_bytes(tfrecord_file([values + delimited(2, b"".join(entries))]))
+    assert shown in run("head", path)[0]
+    (row,) = json_rows("head", path)
+    assert row["feature_lists"] == lists
+    assert json.loads(run("info", "--json", path)[0])["kinds"] == {"SequenceExample": 1}
+
+
 def test_feature_lists_are_shown(testdata: Path) -> None:
     shown, _ = run("head", testdata / "sequence-eval.gz", "-n", "1")
     assert "  f  no values\n" in shown

@@ -49,6 +49,11 @@ TEST(Foreign, OtherRecordsAreDescribed) {
   EXPECT_EQ(described("hello, world\n"), "UTF-8 text");
   EXPECT_EQ(described("\xff\xd8\xff\xe0----"), "a JPEG file");
   EXPECT_EQ(described("\x89PNG\r\n\x1a\n----"), "a PNG file");
+  EXPECT_EQ(described("BM\x9a\0\0\0\0\0\0\0\x36\0\0\0"sv), "a BMP file");
+  EXPECT_EQ(described("BM 95\n"), "UTF-8 text");
+  EXPECT_EQ(described("II*\0\x08\0\0\0"sv), "a TIFF file");
+  EXPECT_EQ(described("MM\0*\0\0\0\x08"sv), "a TIFF file");
+  EXPECT_EQ(described("/9j/4AAQSkZJRg"), "an image in base64");
   EXPECT_EQ(described("\x08\x03\x12\x04\x12\x02\x08\x01\x22\x04\1\0\0\0"sv),
             "a serialized tensor");
   EXPECT_EQ(described("\xfe\xfe\xfe"), "3 bytes of an unknown format");

@@ -42,6 +42,34 @@ TEST(ImageSize, IsInTheHeader) {
   EXPECT_EQ(size_of(kExtended), "258x772");
 }
 
+// "channels x bits" of `file` with another byte at `offset`.
+std::string depth_of(std::string_view file, std::size_t offset, char byte) {
+  std::string changed(file);
+  changed[offset] = byte;
+  const auto size = image_size_of(as_bytes(changed));
+  return size ? std::to_string(size->channels) + "x" + std::to_string(size->bits)
+              : "none";
+}
+
+TEST(ImageSize, ChannelsAndBitsAreInTheHeader) {
+  // By PNG color type: gray, RGB, palette, gray with alpha, RGB with alpha.
+  EXPECT_EQ(depth_of(kPng, 25, 0), "1x8");
+  EXPECT_EQ(depth_of(kPng, 25, 2), "3x8");
+  EXPECT_EQ(depth_of(kPng, 25, 3), "3x8");
+  EXPECT_EQ(depth_of(kPng, 25, 4), "4x8");
+  EXPECT_EQ(depth_of(kPng, 25, 6), "4x8");
+  EXPECT_EQ(depth_of(kPng, 24, 16), "3x16");
+  EXPECT_EQ(depth_of(kPng, 24, 1), "3x8");
+  EXPECT_EQ(depth_of(kJpeg, kJpeg.size() - 4, 1), "1x8");
+  EXPECT_EQ(depth_of(kJpeg, kJpeg.size() - 4, 3), "3x8");
+  EXPECT_EQ(depth_of(kJpeg, kJpeg.size() - 4, 4), "3x8");
+  EXPECT_EQ(depth_of(kLossy, 0, 'R'), "3x8");
+  EXPECT_EQ(depth_of(kExtended, 20, 0), "3x8");
+  EXPECT_EQ(depth_of(kExtended, 20, 0x10), "4x8");
+  EXPECT_EQ(depth_of(kLossless, 24, 0x10), "4x8");
+  EXPECT_EQ(depth_of(kLossless, 24, 0), "3x8");
+}
+
 TEST(ImageSize, OtherFilesHaveNone) {
   for (const auto file :
        {""sv, "text"sv, "GIF89a\1\0\1\0------------------------"sv, "\xff\xd8\xff"sv,

@@ -13,6 +13,7 @@ Method
 
 from __future__ import annotations
 
+import base64
 import struct
 import sys
 import zlib
@@ -754,6 +755,74 @@ def test_schemas_suggest_images(tmp_path: Path) -> None:
     text = str(open_dataset(write(tmp_path, WEBP, WEBP)).schema)
     assert f"# WebP 40x24, {len(WEBP):,} bytes each; fr.Image((24, 40))" in text
     assert "fr.Image" not in str(open_dataset(write(tmp_path, JPEG, b"")).schema)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("jpeg", ""),
+        ("jpeg gray", ", channels=1"),
+        ("png", ""),
+        ("png gray", ", channels=1"),
+        ("png bits", ", channels=1"),
+        ("png palette", ""),
+        ("png alpha", ", channels=4"),
+        ("png gray alpha", ", channels=4"),
+        ("webp lossy", ""),
+        ("webp alpha", ", channels=4"),
+    ],
+)
+def test_suggested_images_have_all_channels(
+    tmp_path: Path, kind: str, options: str
+) -> None:
+    spec = f"fr.Image((24, 40){options})"
+    assert str(open_dataset(write(tmp_path, KINDS[kind])).schema).count(spec) == 1
+    both = str(open_dataset(write(tmp_path, KINDS[kind], PNG)).schema)
+    assert f"fr.Image((24, 40){options.replace(', channels=1', '')})" in both
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_suggested_images_keep_16_bits(tmp_path: Path, channels: int) -> None:
+    levels = np.arange(40 * 60 * channels, dtype=np.uint16).reshape(40, 60, channels)
+    data = cv2.imencode(".png", levels * 5)[1].tobytes()
+    path = write(tmp_path, data)
+    found = str(fr.open(path).schema).partition("each; ")[2].partition("\n")[0]
+    of = "" if channels == 3 else f", channels={channels}"
+    assert found == f'fr.Image((40, 60){of}, dtype="uint16")'
+    pixels: Untyped = fr.open(path, features={"image": eval(found)})[0]["image"]
+    assert len(np.unique(pixels)) == levels.size
+    mixed = str(fr.open(write(tmp_path, data, encoded(PIL.new("L", (60, 40))))).schema)
+    assert f"fr.Image((40, 60){of})" in mixed
+
+
+def test_lists_of_images_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "lists.tfrecord"
+    with fr.Writer(path) as writer:
+        for n in (2, 2, 1):
+            writer.write({"image": [PNG] * n})
+    spec = "fr.List(fr.Image((24, 40)))"
+    assert str(fr.open(path).schema).count(spec) == 1
+    ds = open_dataset(path, features={"image": fr.Image((HEIGHT, WIDTH))})
+    with pytest.raises(fr.SchemaError) as caught:
+        ds[0]
+    assert f"; {spec} accepts any number" in str(caught.value)
+    lists = open_dataset(path, features={"image": eval(spec)})[:]["image"]
+    assert lists.lengths.tolist() == [2, 2, 1]
+
+
+def test_other_files_are_named() -> None:
+    for kind, looks in (
+        ("BMP", "a BMP file"),
+        ("TIFF", "a TIFF file"),
+        ("GIF", "a GIF file"),
+        ("PNG", "an image in base64"),
+        ("JPEG", "an image in base64"),
+        ("WEBP", "an image in base64"),
+    ):
+        data = encoded(PICTURE, kind)
+        data = base64.b64encode(data) if "base64" in looks else data
+        with pytest.raises(fr.SchemaError, match=f"PNG or WebP image, got {looks}"):
+            decoded(data, (HEIGHT, WIDTH))
 
 
 def test_sizes_in_headers_are_those_of_pillow() -> None:

@@ -93,7 +93,9 @@ def values_note(cells: list[Any]) -> list[str]:
         form = "d" if kind == "int64" else ".6g"
         if low == high and len(numbers) == len(values):
             return [f"always {low:{form}}"]
-        return [f"{low:{form}} to {high:{form}}"]
+        n_nan = len(values) - len(numbers)
+        nan = f", {n_nan:,} NaN" if n_nan else ""
+        return [f"{low:{form}} to {high:{form}}{nan}"]
     sizes = [len(value) for value in values]
     text = ranged(min(sizes), max(sizes), "byte")
     text += " each" if min(sizes) == max(sizes) else ""

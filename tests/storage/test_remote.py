@@ -185,6 +185,91 @@ def test_an_unknown_option() -> None:
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        {
+            "key": "access_key_id",
+            "secret": "secret_access_key",
+            "endpoint_url": "endpoint",
+        },
+        {"key": "access_key_id", "secret": "secret_access_key", "client_kwargs": None},
+    ],
+    ids=["s3fs", "boto"],
+)
+def test_names_of_s3fs_are_accepted(s3: S3, names: dict[str, str | None]) -> None:
+    s3.put("named/x.tfrecord.gz", shard(0))
+    s3fs = {name: s3.options[own] for name, own in names.items() if own}
+    if "client_kwargs" in names:
+        client = {"endpoint_url": s3.options["endpoint"], "region_name": "us-east-1"}
+        s3fs |= {"client_kwargs": client, "token": None}
+    url = s3.url("named/x.tfrecord.gz")
+    options = s3fs | {"anon": False, "timeout": 60, "allow_http": True}
+    assert numbers(open_dataset(url, storage_options=options)) == list(range(N_ROWS))
+    twice = s3fs | {"access_key_id": "a"}
+    with pytest.raises(ValueError, match="both 'key' and 'access_key_id'"):
+        fr.open(url, storage_options=twice)
+
+
+def test_options_of_the_client_are_accepted_next_to_others(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrec.storage.remote._FIRST_DELAY_SECONDS", 0.001)
+    url = "http://elsewhere.invalid/x.tfrecord.gz"
+    server.objects[url] = shard(0)  # a request to a proxy contains the URL
+    options = {"proxy_url": server.url, "read_timeout": 0.05}
+    dataset = open_dataset(url, storage_options=options)
+    assert numbers(dataset) == list(range(N_ROWS))
+    server.inject = lambda _request: "stall"
+    with pytest.raises(OSError, match=r"timed out \(9 attempts\)"):
+        numbers(dataset)
+    with pytest.raises(
+        ValueError, match=r"no storage option 'region'; pass .* timeout"
+    ):
+        fr.open(url, storage_options={"region": "x"})
+
+
+def test_a_panic_is_an_error(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"config": {"timeout": "5s"}}  # obstore panics
+    with pytest.raises(ValueError, match=r"s3://b/x.*named as in obstore.* endpoint"):
+        fr.open("s3://b/x", storage_options=options)
+
+    class PanicException(BaseException): ...
+
+    def panic(_key: str) -> None:
+        raise error
+
+    path = remote_path(f"{server.url}/x")
+    monkeypatch.setattr(path.store, "head", panic)
+    error: BaseException = PanicException("the library is broken")
+    with pytest.raises(
+        OSError, match=r"PanicException: the library is broken"
+    ) as caught:
+        version_of(path)
+    assert caught.value.filename == f"{server.url}/x"
+    error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        version_of(path)
+
+
+def test_a_glob_without_aiohttp_names_the_extra(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(ModuleNotFoundError, match=r"aiohttp.*\"fastrec-io\[remote\]"):
+        fr.open(f"{server.url}/*.tfrecord")
+
+
+def test_a_missing_package_of_another_scheme_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    with pytest.raises(ModuleNotFoundError, match=r"cannot read sftp://.*paramiko"):
+        fr.open("sftp://host/x")
+
+
 @pytest.mark.parametrize("package", ["obstore", "fsspec"])
 def test_a_missing_package(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -288,6 +373,56 @@ def test_persistent_faults_are_an_error_with_the_url(
         fetch(path, 0, 1000, version, faults=Faults())
     assert caught.value.filename == f"{server.url}/x"
     assert str(caught.value).count("\n") == 0
+
+
+@pytest.mark.parametrize("name", ["x.tfrecord", "*.tfrecord"])
+def test_a_server_that_never_answered_is_given_up_soon(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrec.storage.remote._UNREACHED_SECONDS", 0.3)
+    with served() as ended:
+        url = f"{ended.url}/{name}"
+    with pytest.raises(OSError, match=r"cannot connect \([23] attempts\)"):
+        fr.open(url)
+
+
+def test_a_server_that_answered_is_tried_for_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fastrec.storage.remote._UNREACHED_SECONDS", 0)
+    monkeypatch.setattr("fastrec.storage.remote._FIRST_DELAY_SECONDS", 0.001)
+    with served({"x": bytes(9)}) as ended:
+        path = remote_path(f"{ended.url}/x")
+        version = version_of(path)
+    with pytest.raises(OSError, match=r"cannot connect \(9 attempts\)"):
+        fetch(path, 0, 9, version, faults=Faults())
+
+
+def test_a_body_that_drips_is_requested_again(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrec.storage.obstore_store._SLOW_SECONDS", 0.05)
+    monkeypatch.setattr("fastrec.storage.obstore_store._SLOW_BYTES", 1000)
+    server.objects["x"] = np.random.default_rng(1).bytes(9000)
+    path = remote_path(f"{server.url}/x")
+    version = version_of(path)
+    server.requests.clear()
+    server.paced_bytes = 1
+
+    def drip_twice(_request: Request) -> None:  # 200 bytes per second
+        server.bandwidth = 200 if len(server.requests) <= 2 else None
+
+    server.inject = drip_twice
+    faults = Faults()
+    data = fetch(path, 0, 9000, version, faults=faults)
+    assert bytes(data) == server.objects["x"]
+    assert faults.n_retries == 2
+    # A slow body is not requested again if it is faster than the limit.
+    monkeypatch.setattr("fastrec.storage.obstore_store._SLOW_BYTES", 1)
+    server.inject = lambda _request: None
+    server.bandwidth, server.paced_bytes = 50_000, 1000
+    assert bytes(fetch(path, 0, 9000, version, faults=faults)) == server.objects["x"]
+    assert faults.n_retries == 2
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ TRANSIENT = ("500", "503", "429", "reset", "cut", "few", "shifted", "stall")
 FAULTS = (*TRANSIENT, "altered", "changed")
 
 _OF_BODIES = ("cut", "few", "shifted", "altered")
-_PACED_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class ObjectServer(http.server.ThreadingHTTPServer):
     latency : float
         Seconds between a request and its response.
     bandwidth : float or None
-        Bytes per second of each connection.
+        Bytes per second of each connection, sent in pieces of `paced_bytes`.
     stall_seconds : float
         How long the fault "stall" delays a response.
     has_etags, has_ranges, has_times : bool
@@ -88,6 +87,7 @@ class ObjectServer(http.server.ThreadingHTTPServer):
         self.objects = dict(objects)
         self.inject = inject
         self.latency, self.bandwidth = latency, bandwidth
+        self.paced_bytes = 16 << 10
         self.stall_seconds = stall_seconds
         self.has_etags = self.has_ranges = True
         self.has_times = self.has_weak_etags = False
@@ -281,9 +281,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         rate = self.server.bandwidth
         begin, n_done = time.monotonic(), 0
         while rest and rate:
-            self.connection.sendall(rest[:_PACED_BYTES])
-            n_done += len(rest[:_PACED_BYTES])
-            rest = rest[_PACED_BYTES:]
+            piece = rest[: self.server.paced_bytes]
+            self.connection.sendall(piece)
+            n_done += len(piece)
+            rest = rest[len(piece) :]
             time.sleep(max(0, begin + n_done / rate - time.monotonic()))
         if rest:
             self.connection.sendall(rest)

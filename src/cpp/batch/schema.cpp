@@ -21,7 +21,7 @@ std::string varlen_spec(const ColumnSpec& spec) {
 }
 
 std::string matching_dtype(FeatureKind found) {
-  return quoted_dtype(found) + " reads them, and no dtype reads both kinds";
+  return quoted_dtype(found) + " reads them";
 }
 
 }  // namespace fastrec

@@ -127,9 +127,11 @@ py::object tensor_of(const FeatureSurvey& survey) {
   return py::make_tuple(seen.dtype, py::tuple(py::cast(seen.shape)));
 }
 
-py::tuple to_tuple(ImageSize size) { return py::make_tuple(size.width, size.height); }
+py::tuple to_tuple(ImageSize size) {
+  return py::make_tuple(size.width, size.height, size.channels, size.bits);
+}
 
-// (smallest width and height, largest width and height); None unless all are images.
+// (least, most) width, height, channels and bits; None unless all are images.
 py::object images_of(const FeatureSurvey& survey) {
   if (survey.n_images == 0 || survey.n_images != survey.n_values) return py::none();
   return py::make_tuple(to_tuple(survey.image_min), to_tuple(survey.image_max));
@@ -137,7 +139,7 @@ py::object images_of(const FeatureSurvey& survey) {
 
 py::object image_size(const py::buffer& file) {
   const std::optional<ImageSize> size = image_size_of(BufferView(file).bytes());
-  return size ? py::object(to_tuple(*size)) : py::none();
+  return size ? py::object(py::make_tuple(size->width, size->height)) : py::none();
 }
 
 // [(key, survey), ...].

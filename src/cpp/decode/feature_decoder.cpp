@@ -33,7 +33,10 @@ std::string expected_count(const ColumnSpec& spec, const std::string& expected_s
   const std::string expected = std::to_string(fault.expected);
   const std::string in_spec = " (" + expected_spec + ")";
   if (!spec.has_row_splits()) {
-    return expected + in_spec + "; " + varlen_spec(spec) + " accepts any number";
+    const bool is_image = spec.text.starts_with("Image(");
+    const std::string any =
+        is_image ? "fr.List(fr." + spec.text + ")" : varlen_spec(spec);
+    return expected + in_spec + "; " + any + " accepts any number";
   }
   if (fault.found % std::max<std::size_t>(spec.n_values, 1) != 0) {
     return "a multiple of " + expected + in_spec;

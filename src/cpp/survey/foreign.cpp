@@ -25,8 +25,9 @@ bool is_other_message(Bytes record) {
   FieldReader fields(record);
   Field field;
   while (!has_entries && fields.next(&field)) {
-    has_number =
-        has_number || (field.number == 1 && field.type != WireType::kLengthDelimited);
+    const bool is_number =
+        field.type != WireType::kLengthDelimited && field.type != WireType::kGroupBegin;
+    has_number = has_number || (field.number == 1 && is_number);
   }
   return has_entries ? !has_values : has_number;
 }
@@ -96,7 +97,12 @@ std::string describe_foreign(Bytes record) {
   tensor.add(record);
   if (tensor.is_possible) return "a serialized tensor";
   const ByteFormat format = format_of(record);
-  if (format == ByteFormat::kText) return name_of(format);
+  if (format == ByteFormat::kText) {
+    for (const char* begin : {"/9j/", "iVBORw0KGgo", "UklGR"}) {
+      if (as_text(record).starts_with(begin)) return "an image in base64";
+    }
+    return name_of(format);
+  }
   if (format != ByteFormat::kOther)
     return std::string("a ") + name_of(format) + " file";
   const std::string fields = fields_of(record);

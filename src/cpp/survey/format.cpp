@@ -70,6 +70,13 @@ ByteFormat format_of(Bytes string) noexcept {
       bytes.substr(8, 4) == "WEBP"sv) {
     return ByteFormat::kWebp;
   }
+  if (bytes.starts_with("BM"sv) &&
+      bytes.substr(2).substr(0, 8).ends_with("\0\0\0\0"sv)) {
+    return ByteFormat::kBmp;
+  }
+  if (bytes.starts_with("II*\0"sv) || bytes.starts_with("MM\0*"sv)) {
+    return ByteFormat::kTiff;
+  }
   return is_text(string) ? ByteFormat::kText : ByteFormat::kOther;
 }
 

@@ -3,7 +3,8 @@
 // Only the magic bytes at the beginning are checked. Text is UTF-8 without control
 // characters other than tabs and line ends.
 //
-// Source: the JPEG (ITU-T T.81), PNG, GIF89a and RIFF specifications; RFC 3629.
+// Source: the JPEG (ITU-T T.81), PNG, GIF89a, RIFF and TIFF 6.0 specifications;
+// BITMAPFILEHEADER of the Windows API; RFC 3629.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,14 @@ enum class ByteFormat : std::uint8_t {
   kPng,
   kGif,
   kWebp,
+  kBmp,
+  kTiff,
 };
 
 template <>
 struct Names<ByteFormat> {
-  static constexpr const char* kAll[] = {"",    "",    "UTF-8 text", "JPEG",
-                                         "PNG", "GIF", "WebP"};
+  static constexpr const char* kAll[] = {"",    "",     "UTF-8 text", "JPEG", "PNG",
+                                         "GIF", "WebP", "BMP",        "TIFF"};
 };
 
 // The empty string is text.

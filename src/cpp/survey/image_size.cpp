@@ -36,7 +36,7 @@ bool is_frame(std::uint8_t marker) noexcept {
 // A marker is 0xff, any number of times, and a code. Those with parameters continue:
 //
 //   | length, with these 2 bytes: 2 | parameters |
-//   SOFn parameters: | precision: 1 | height: 2 | width: 2 | ...
+//   SOFn parameters: | precision: 1 | height: 2 | width: 2 | components: 1 | ...
 std::optional<ImageSize> size_of_jpeg(Bytes file) noexcept {
   constexpr std::uint8_t kScan = 0xda, kEnd = 0xd9, kRestart = 0xd0, kTemporary = 0x01;
   std::size_t next = 2;
@@ -55,15 +55,23 @@ std::optional<ImageSize> size_of_jpeg(Bytes file) noexcept {
     if (length < 2 || length > file.size() - next) return {};
     if (is_frame(marker)) {
       if (length < 7) return {};
-      return ImageSize{big_endian(file, next + 5, 2), big_endian(file, next + 3, 2)};
+      const bool is_gray = length > 7 && file[next + 7] == 1;
+      return ImageSize{big_endian(file, next + 5, 2), big_endian(file, next + 3, 2),
+                       is_gray ? 1u : 3u};
     }
     next += length;
   }
 }
 
 std::optional<ImageSize> size_of_png(Bytes file) noexcept {
-  if (file.size() < 24 || as_text(file).substr(12, 4) != "IHDR"sv) return {};
-  return ImageSize{big_endian(file, 16, 4), big_endian(file, 20, 4)};
+  if (file.size() < 26 || as_text(file).substr(12, 4) != "IHDR"sv) return {};
+  // Bit 2 of the color type is alpha, and bit 1 color.
+  const std::uint8_t color = file[25];
+  return ImageSize{big_endian(file, 16, 4), big_endian(file, 20, 4),
+                   color & 4   ? 4u
+                   : color & 2 ? 3u
+                               : 1u,
+                   file[24] == 16 ? 16u : 8u};
 }
 
 // The first chunk, at byte 12: lossy, lossless or extended.
@@ -76,10 +84,12 @@ std::optional<ImageSize> size_of_webp(Bytes file) noexcept {
   }
   if (chunk == "VP8L"sv && file[20] == 0x2f) {
     const std::uint32_t bits = little_endian(file, 21, 4);
-    return ImageSize{(bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1};
+    return ImageSize{(bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1,
+                     bits >> 28 & 1 ? 4u : 3u};
   }
   if (chunk == "VP8X"sv) {
-    return ImageSize{little_endian(file, 24, 3) + 1, little_endian(file, 27, 3) + 1};
+    return ImageSize{little_endian(file, 24, 3) + 1, little_endian(file, 27, 3) + 1,
+                     file[20] & 0x10 ? 4u : 3u};
   }
   return {};
 }

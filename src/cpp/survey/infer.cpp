@@ -130,10 +130,12 @@ bool find_lists(Bytes record, std::size_t n_max, JoinedMessages* joined, Lists* 
 }  // namespace
 
 void FeatureSurvey::widen_images(ImageSize min, ImageSize max) {
-  image_min = {std::min(image_min.width, min.width),
-               std::min(image_min.height, min.height)};
-  image_max = {std::max(image_max.width, max.width),
-               std::max(image_max.height, max.height)};
+  image_min = {
+      std::min(image_min.width, min.width), std::min(image_min.height, min.height),
+      std::min(image_min.channels, min.channels), std::min(image_min.bits, min.bits)};
+  image_max = {
+      std::max(image_max.width, max.width), std::max(image_max.height, max.height),
+      std::max(image_max.channels, max.channels), std::max(image_max.bits, max.bits)};
 }
 
 void FeatureSurvey::merge(const FeatureSurvey& other) {

@@ -39,8 +39,8 @@ struct FeatureSurvey {
   // Of images whose header has a size.
   std::uint64_t n_images = 0;
   ImageSize image_min = {std::numeric_limits<std::uint32_t>::max(),
-                         std::numeric_limits<std::uint32_t>::max()};
-  ImageSize image_max;
+                         std::numeric_limits<std::uint32_t>::max(), 4, 16};
+  ImageSize image_max = {0, 0, 1, 8};
   // Of byte strings that are the only value in their record.
   ArrayGuess arrays;
   TensorGuess tensors;

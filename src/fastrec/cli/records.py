@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,12 +115,12 @@ def message_of(data: bytes) -> _Message | None:
     """Return the features of a record, or None if it is another message."""
     if _core.describe_foreign(data):
         return None
-    is_sequence = _core.has_feature_lists(data)
-    try:
-        context, lists = _core.decode_message(data, is_sequence, Limits().max_features)
-    except fr.DecodeError:
-        return None
-    return _Message(context, lists)
+    for is_sequence in (True, False):  # a field 2 that is not lists is unknown
+        with contextlib.suppress(fr.DecodeError):
+            return _Message(
+                *_core.decode_message(data, is_sequence, Limits().max_features)
+            )
+    return None
 
 
 def print_records(

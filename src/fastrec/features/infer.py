@@ -278,18 +278,22 @@ class _SurveyedFeature:
             return [sizes]
         if seen.images is None:
             return [seen.format, sizes]
-        smallest, (width, height) = seen.images
-        up_to = "" if smallest == (width, height) else "up to "
+        smallest, (width, height, *_) = seen.images
+        up_to = "" if smallest[:2] == (width, height) else "up to "
         return [f"{seen.format} {up_to}{width}x{height}", sizes]
 
     def _range(self, low: float, high: float, form: str) -> str:
         if low == high and self.seen.n_ranged == self.seen.n_values:
             return f"always {low:{form}}"
-        return f"{low:{form}} to {high:{form}}"
+        n_nan = self.seen.n_values - self.seen.n_ranged
+        return f"{low:{form}} to {high:{form}}" + (f", {n_nan:,} NaN" if n_nan else "")
 
     def _suggestion(self) -> str:
         """Return another spec that may fit, or ""."""
         seen, shape = self.seen, self._shape
+        if self.of_list is None and self._n_present == self.n_sampled and seen.images:
+            image = _image(*seen.images)
+            return image if shape == () else f"fr.List({image})"
         if self.of_list is not None or shape is None:
             return ""
         if self._n_present < self.n_sampled:
@@ -298,11 +302,6 @@ class _SurveyedFeature:
             if self.is_context and seen.n_unset:
                 return ""
             return f"or fr.FixedLen({shape}, {DTYPE_OF[self._kind]!r}, default=...)"
-        if self._kind == "bytes" and not shape and seen.images is not None:
-            smallest, (width, height) = seen.images
-            if smallest == (width, height):
-                return f"fr.Image(({height}, {width}))"
-            return 'fr.Image((224, 224), fit="resize")'
         if self._kind != "bytes" or shape or seen.format:
             return ""
         return guess.suggestion(seen)
@@ -328,6 +327,17 @@ def _surveyed_features(
             list_key, of_list.steps, of_list, n_sampled, False
         )
     return features
+
+
+def _image(least: tuple[int, ...], most: tuple[int, ...]) -> str:
+    """Return the spec that loses nothing of images of these sizes, channels and bits."""
+    width, height, channels, _ = most
+    of = "" if channels == 3 else f", channels={channels}"
+    if least[:2] != (width, height):
+        return f'fr.Image((224, 224), fit="resize"{of})'
+    if least[2:] == (channels, 16):
+        of += ', dtype="uint16"'
+    return f"fr.Image(({height}, {width}){of})"
 
 
 def _ranged(low: int, high: int, unit: str) -> str:

@@ -8,12 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastrec.options import MissingExtraError, extra
+from fastrec.printable import printable
 from fastrec.storage.stores import (
     Entry,
     Listing,
     StorageOptions,
     Store,
     TransientError,
+    UnreachedError,
     denied,
     of_status,
     opaque,
@@ -57,8 +59,7 @@ class FsspecStore(Store):
         try:
             cls = fsspec.get_filesystem_class(scheme)
         except ImportError as error:
-            hint = _PACKAGES.get(scheme, error.name or "its package")
-            msg = f"reading {scheme}:// URLs requires {hint}: pip install {hint}"
+            msg = f"cannot read {scheme}:// URLs: {printable(error)}"  # has the package
             raise MissingExtraError(msg, name=error.name) from None
         own = cls._get_kwargs_from_urls(root) if rest else {}
         self._make: Callable[[], Any] = partial(cls, **{**own, **options})
@@ -86,8 +87,9 @@ class FsspecStore(Store):
 
     def get(  # noqa: D102
         self, key: str, begin: int, end: int
-    ) -> tuple[Buffer, int, str]:
-        return self._fs().cat_file(self._path(key), begin, end), -1, ""
+    ) -> tuple[Buffer, Entry]:
+        data = self._fs().cat_file(self._path(key), begin, end)
+        return data, Entry(key, -1, "")
 
     def list(  # noqa: D102
         self, prefix: str, *, is_recursive: bool, after: str
@@ -137,11 +139,11 @@ class FsspecStore(Store):
     def delete(self, key: str) -> None:  # noqa: D102
         self._fs().rm_file(self._path(key))
 
-    def _translated(self, error: Exception, url: str) -> Exception:
+    def _translated(self, error: BaseException, url: str) -> BaseException:
         return translated(self, error, url)
 
 
-def translated(store: Store, error: Exception, url: str) -> Exception:
+def translated(store: Store, error: BaseException, url: str) -> BaseException:
     """Return what to raise for an error of fsspec."""
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, "No such object", url)
@@ -155,6 +157,10 @@ def translated(store: Store, error: Exception, url: str) -> Exception:
             status = getattr(owner, name, None)
             if isinstance(status, int) and 300 <= status < 600:
                 return of_status(status, url)
+    if isinstance(error, ConnectionRefusedError) or type(error).__name__.startswith(
+        "ClientConnector"  # of aiohttp
+    ):
+        return UnreachedError("cannot connect")
     if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
         return TransientError("the request timed out")
     module = type(error).__module__.partition(".")[0]
@@ -166,20 +172,6 @@ def translated(store: Store, error: Exception, url: str) -> Exception:
     ):
         return TransientError("the connection failed")
     return OSError(errno.EIO, store._first_line(error), url)
-
-
-# What fsspec needs for schemes that extra `remote` does not install.
-_PACKAGES = {
-    "hf": "huggingface_hub",
-    "gcs": "gcsfs",
-    "sftp": "paramiko",
-    "ssh": "paramiko",
-    "webhdfs": "requests",
-    "hdfs": "pyarrow",
-    "dropbox": "dropboxdrivefs",
-    "oci": "ocifs",
-    "oss": "ossfs",
-}
 
 
 # The names under which filesystems of fsspec return the version of an object.

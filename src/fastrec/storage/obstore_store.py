@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fastrec.options import extra
@@ -22,7 +23,9 @@ from fastrec.storage.stores import (
     StorageOptions,
     Store,
     TransientError,
+    UnreachedError,
     denied,
+    is_of_library,
     of_status,
     opaque,
 )
@@ -42,6 +45,9 @@ _OBSTORE_SCHEMES = frozenset(
 )
 # Limits of one request of obstore. A request without a byte for `read_timeout` failed.
 _CLIENT_OPTIONS = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "10m"}
+# A body that brings less than these bytes in these seconds failed, too.
+_SLOW_SECONDS = 30.0
+_SLOW_BYTES = 30 << 10
 
 _PAGE_KEYS = 1000  # S3 and Google Cloud Storage list as many at a time
 _TIME_SECONDS = 2  # Last-Modified has whole seconds, so a later change may not show
@@ -71,7 +77,7 @@ class ObstoreStore(Store):
         scheme = root.partition("://")[0]
         with extra("remote", f"reading {scheme}:// URLs", "obstore"):
             from obstore.store import from_url
-        named = dict(options)
+        named = _named_like_obstore(options, scheme)
         client = {**_CLIENT_OPTIONS, **named.pop("client_options", {})}
         endpoints = [value for name, value in named.items() if "endpoint" in name]
         endpoints += [root, os.environ.get("AWS_ENDPOINT_URL", "")]
@@ -82,7 +88,14 @@ class ObstoreStore(Store):
         is_directory_bucket = root.rstrip("/").endswith("--x-s3")
         self._is_ordered = scheme in ("s3", "s3a", "gs") and not is_directory_bucket
         self._headers: dict[str, Any] = {}
-        if is_http(root):  # obstore ignores the user and password in a URL
+        if is_http(root):
+            if wrong := named.keys() - {"retry_config"}:
+                msg = (
+                    f"HTTP servers have no storage option {min(wrong)!r}; pass those of "
+                    "obstore's client, such as timeout, proxy_url and default_headers"
+                )
+                raise ValueError(msg)
+            # obstore ignores the user and password in a URL.
             base, authorization = without_userinfo(root)
             self._headers = {**authorization, **client.get("default_headers", {})}
             root, client["default_headers"] = base, self._headers
@@ -90,8 +103,10 @@ class ObstoreStore(Store):
             once = {"retry_config": {"max_retries": 0}, **named}  # `waited` retries
             self._store = from_url(root, client_options=client, **once)
             self._writing = from_url(root, client_options=client, **named)
-        except Exception as error:  # noqa: BLE001 (obstore raises several types)
-            reason = self._first_line(error)
+        except BaseException as error:  # obstore raises several types
+            if not is_of_library(error):
+                raise
+            reason = self._first_line(error) + (f"; {_NAMES}" if options else "")
         else:
             return
         raise ValueError(reason)
@@ -128,10 +143,11 @@ class ObstoreStore(Store):
                 raise
             return entry
 
-    def get(self, key: str, begin: int, end: int) -> tuple[Buffer, int, str]:
+    def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:
         result = self._checked().get(key, options={"range": (begin, end)})
         entry = _obstore_entry(result.meta)
-        return result.bytes(), entry.size, entry.tag
+        encoding = result.attributes.get("Content-Encoding", "")
+        return _body(result, end - begin), entry._replace(encoding=encoding)
 
     def list(self, prefix: str, *, is_recursive: bool, after: str) -> Listing:
         from obstore import exceptions as kinds
@@ -193,6 +209,8 @@ class ObstoreStore(Store):
         """Return the links of an HTML page, which fsspec reads."""
         from urllib.parse import parse_qsl  # slow to import
 
+        with extra("remote", "listing HTTP servers", "aiohttp"):
+            import aiohttp  # noqa: F401
         # fsspec logs URLs, so their credentials are passed by options.
         root, _, query = without_userinfo(self._root)[0].partition("?")
         parameters = parse_qsl(query, keep_blank_values=True)
@@ -235,7 +253,7 @@ class ObstoreStore(Store):
     def delete(self, key: str) -> None:
         self._checked(self._writing).delete(key)
 
-    def _translated(self, error: Exception, url: str) -> Exception:
+    def _translated(self, error: BaseException, url: str) -> BaseException:
         from obstore import exceptions as kinds
 
         text = str(error)
@@ -270,12 +288,20 @@ class ObstoreStore(Store):
         if "Range request not supported" in text:
             reason = "the server does not support range requests; download the file"
             return OSError(errno.ENOTSUP, reason, url)
-        if "UnexpectedRange" in text or "UnexpectedEof" in text:
+        if "UnexpectedRange" in text:
+            reason = "the server or a proxy sent another range than the requested one"
+            return TransientError(f"{reason}; download the file")
+        if "UnexpectedEof" in text:
             return TransientError("the body was short")
+        if "kind: Redirect" in text:
+            reason = "the server redirects in a loop; check the URL"
+            return OSError(errno.ELOOP, reason, url)
         if kind := re.search(
             r"kind: (Timeout|Connect|Interrupted|Request|Decode)", text
         ):
-            return TransientError(_KINDS.get(kind[1], "the connection failed"))
+            is_unreached = kind[1] == "Connect"
+            reason = _KINDS.get(kind[1], "the connection failed")
+            return (UnreachedError if is_unreached else TransientError)(reason)
         return OSError(errno.EIO, self._first_line(error), url)
 
 
@@ -284,6 +310,71 @@ _KINDS = {
     "Connect": "cannot connect",
     "Interrupted": "the body was cut off",
 }
+
+
+_NAMES = (
+    "storage_options are named as in obstore, such as access_key_id, "
+    "secret_access_key, token, endpoint, region, skip_signature, timeout and proxy_url"
+)
+# The options of obstore's HTTP client, which it accepts only in `client_options`.
+_CLIENT_NAMES = frozenset(
+    {
+        *("allow_http", "allow_invalid_certificates", "connect_timeout"),
+        *("default_content_type", "default_headers", "http1_only", "http2_only"),
+        *("http2_keep_alive_interval", "http2_keep_alive_timeout"),
+        *("http2_keep_alive_while_idle", "pool_idle_timeout", "pool_max_idle_per_host"),
+        *("proxy_ca_certificate", "proxy_excludes", "proxy_url", "randomize_addresses"),
+        *("read_timeout", "root_certificate", "timeout", "user_agent"),
+    }
+)
+# Names of s3fs.
+_S3FS_NAMES = {
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+    "endpoint_url": "endpoint",
+    "region_name": "region",
+    "anon": "skip_signature",
+}
+
+
+def _named_like_obstore(options: StorageOptions, scheme: str) -> dict[str, Any]:
+    """Return options with obstore's names, without those that are None."""
+    given = {**options, **options.get("client_kwargs", {})}
+    given.pop("client_kwargs", None)
+    named: dict[str, Any] = {"client_options": {}}
+    renamed = _S3FS_NAMES if scheme in ("s3", "s3a") else {"anon": "skip_signature"}
+    for name, value in given.items():
+        if value is None:
+            continue
+        own = renamed.get(name, name)
+        if own != name and given.get(own) is not None:
+            msg = f"storage_options must not contain both {name!r} and {own!r}"
+            raise ValueError(msg)
+        if own == "client_options":
+            named[own] |= value
+        else:
+            (named["client_options"] if own in _CLIENT_NAMES else named)[own] = value
+    for name, value in named["client_options"].items():
+        if name.endswith("timeout") and isinstance(value, (int, float)):
+            named["client_options"][name] = timedelta(seconds=value)
+    return named
+
+
+def _body(result: Any, n_bytes: int) -> Buffer:  # noqa: ANN401 (obstore may be missing)
+    """Return the body of a response, or raise a TransientError if it is slow."""
+    body = memoryview(bytearray(n_bytes))
+    n_read = n_before = 0
+    begin = time.monotonic()
+    for chunk in result.stream(min_chunk_size=1):
+        piece = memoryview(chunk)[: n_bytes - n_read]
+        body[n_read : n_read + len(piece)] = piece
+        n_read += len(piece)
+        if time.monotonic() - begin > _SLOW_SECONDS:
+            if n_read - n_before < _SLOW_BYTES and n_read < n_bytes:
+                msg = f"less than {_SLOW_BYTES:,} bytes came in {_SLOW_SECONDS:g} s"
+                raise TransientError(msg)
+            n_before, begin = n_read, time.monotonic()
+    return body[:n_read]
 
 
 def _is_valid(key: str) -> bool:

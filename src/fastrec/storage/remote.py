@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import errno
+import math
 import os
 import threading
 import time
@@ -26,6 +27,7 @@ from fastrec.storage.stores import (
     StorageOptions,
     Store,
     TransientError,
+    UnreachedError,
 )
 from fastrec.storage.urls import (
     has_secrets,
@@ -63,6 +65,7 @@ _T = TypeVar("_T")
 _MAX_RETRIES = 8
 _FIRST_DELAY_SECONDS = 0.1
 _MAX_DELAY_SECONDS = 10.0
+_UNREACHED_SECONDS = 3.0  # attempts to reach a server that never answered
 # Stores limit their requests; this ends requests of those that do not.
 _REQUEST_SECONDS = 600.0
 _POLL_SECONDS = 0.05
@@ -216,12 +219,12 @@ class _LostStore(Store):
         )
         raise PermissionError(errno.EACCES, reason)
 
-    def get(self, key: str, begin: int, end: int) -> tuple[Buffer, int, str]:
+    def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:
         del begin, end
         self.head(key)
         raise AssertionError
 
-    def _translated(self, error: Exception, url: str) -> Exception:
+    def _translated(self, error: BaseException, url: str) -> BaseException:
         return (
             PermissionError(error.errno, error.strerror, url)
             if isinstance(error, OSError)
@@ -256,6 +259,7 @@ def waited(
     """
     import random  # slow to import
 
+    begin = time.monotonic()
     for attempt in range(_MAX_RETRIES + 1):
         task = Task(request)
         if in_this_thread:
@@ -273,12 +277,15 @@ def waited(
             return task.result()
         except TransientError as error:
             reason = str(error)
-        if attempt < _MAX_RETRIES:
-            faults.add(retries=1)
-            delay = min(_FIRST_DELAY_SECONDS * 2**attempt, _MAX_DELAY_SECONDS)
-            # Not from the program's generator, whose numbers would depend on the network.
-            faults.check(delay * random.SystemRandom().uniform(0.5, 1))
-    reason = f"{reason} ({_MAX_RETRIES + 1} attempts)"
+            is_unreached = isinstance(error, UnreachedError)
+        delay = min(_FIRST_DELAY_SECONDS * 2**attempt, _MAX_DELAY_SECONDS)
+        until = begin + _UNREACHED_SECONDS if is_unreached else math.inf
+        if attempt == _MAX_RETRIES or time.monotonic() + delay > until:
+            break
+        faults.add(retries=1)
+        # Not from the program's generator, whose numbers would depend on the network.
+        faults.check(delay * random.SystemRandom().uniform(0.5, 1))
+    reason = f"{reason} ({attempt + 1} attempts)"
     raise OSError(errno.EIO, reason, path)
 
 
@@ -361,17 +368,22 @@ def fetch(
 def _range(path: RemotePath, begin: int, end: int, version: Version) -> Buffer:
     store = path.store
 
-    def request() -> tuple[Buffer, int, str]:
-        data, size, tag = store.get(path.key, begin, end)
-        if not store.tags_ranges:
-            _, size, tag, _ = store.head(path.key)
-        return data, size, tag
+    def request() -> tuple[Buffer, Entry]:
+        data, entry = store.get(path.key, begin, end)
+        return data, entry if store.tags_ranges else store.head(path.key)
 
     try:
-        data, size, tag = store.call(str(path), request)
+        data, entry = store.call(str(path), request)
     except FileNotFoundError:
         raise _changed(path) from None
-    if size >= 0 and _version(size, tag) != version:
+    if entry.size >= 0 and _version(entry.size, entry.tag) != version:
+        if entry.encoding:
+            reason = (
+                "the server compresses what it sends (Content-Encoding: "
+                f"{printable(entry.encoding)}), so ranges are not those of the object; "
+                "turn this off on the server, or download the file"
+            )
+            raise OSError(errno.ENOTSUP, reason, str(path))
         raise _changed(path)
     n_bytes = memoryview(data).nbytes
     if n_bytes != end - begin:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from fastrec.errors import Error
 from fastrec.options import MissingExtraError
 from fastrec.printable import printable
-from fastrec.storage.urls import redacted, scrubbed
+from fastrec.storage.urls import is_http, redacted, scrubbed
 from fastrec.tasks import CancelledError
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ __all__ = [
     "StorageOptions",
     "Store",
     "TransientError",
+    "UnreachedError",
     "denied",
+    "is_of_library",
     "of_status",
     "opaque",
 ]
@@ -45,6 +47,13 @@ class TransientError(Exception):
     """A request failed for a reason that may pass; the text is the reason."""
 
 
+class UnreachedError(TransientError):
+    """There is no connection to a server that never answered.
+
+    Its address may be wrong, so retries end soon.
+    """
+
+
 class Entry(NamedTuple):
     """An object: its key, size in bytes, and the tag of its version."""
 
@@ -52,6 +61,7 @@ class Entry(NamedTuple):
     size: int  # -1 if a listing does not contain size and tag
     tag: str  # the ETag or the modification time; "" if the server sends neither
     is_weak: bool = False  # whether another version may have the same tag
+    encoding: str = ""  # Content-Encoding, such as "gzip"
 
 
 # A page: entries and their keys, or None and the prefixes of directories; and what to
@@ -64,6 +74,7 @@ class Store:
 
     # Whether `get` returns the tag of the object that it read.
     tags_ranges = True
+    has_answered = False  # whether a request succeeded
 
     def __init__(self, root: str, options: StorageOptions) -> None:
         self._root, self._options = root, options
@@ -72,11 +83,8 @@ class Store:
         """Return the entry of an object, or raise a FileNotFoundError."""
         raise NotImplementedError
 
-    def get(self, key: str, begin: int, end: int) -> tuple[Buffer, int, str]:
-        """Return bytes ``[begin, end)``, and the size and the tag of the object.
-
-        A size of -1 is unknown.
-        """
+    def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:
+        """Return bytes ``[begin, end)``, and the entry of the object."""
         raise NotImplementedError
 
     def list(self, prefix: str, *, is_recursive: bool, after: str) -> Listing:
@@ -104,19 +112,26 @@ class Store:
     def call(self, url: str, request: Callable[[], _T]) -> _T:
         """Return ``request()``; translate the library's errors for the redacted `url`."""
         try:
-            return request()
+            result = request()
         except (TransientError, MissingExtraError, CancelledError, Error):
             raise
-        except Exception as error:  # noqa: BLE001 (libraries raise any type)
+        except BaseException as error:  # libraries raise any type
+            if not is_of_library(error):
+                raise
             failure = self._translated(error, url)
+            if isinstance(failure, UnreachedError) and self.has_answered:
+                failure = TransientError(*failure.args)
+        else:
+            self.has_answered = True
+            return result
         # Raised here, so that it does not refer to the original, which may contain
         # credentials.
         raise failure
 
-    def _translated(self, error: Exception, url: str) -> Exception:
+    def _translated(self, error: BaseException, url: str) -> BaseException:
         raise NotImplementedError
 
-    def _first_line(self, error: Exception) -> str:
+    def _first_line(self, error: BaseException) -> str:
         """Return the type and the first line of an error, without credentials."""
         lines = str(error).splitlines() or [""]
         secrets = [dict(self._options), *_userinfo(self._root)]
@@ -126,6 +141,11 @@ class Store:
 def _userinfo(root: str) -> list[str]:
     """Return the texts of a root that may be credentials."""
     return re.split(r"[:@/?&=]", root) if redacted(root) != root else []
+
+
+def is_of_library(error: BaseException) -> bool:
+    """Return whether a library failed. The panics of Rust are not an Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def opaque(tag: str) -> str:
@@ -148,6 +168,8 @@ def of_status(status: int, url: str) -> Exception:
     if status in (404, 410):
         return FileNotFoundError(errno.ENOENT, "No such object", url)
     reason = f"the server returned HTTP status {status}"
-    if 300 <= status < 400:
+    if 300 <= status < 400 and is_http(url):
+        reason += ", a redirect that cannot be followed; pass the URL that it leads to"
+    elif 300 <= status < 400:
         reason += '; check the region, such as storage_options={"region": ...}'
     return OSError(errno.EIO, reason, url)
