@@ -477,3 +477,14 @@ def test_decode_example_returns_the_last_entry_of_a_key_and_sorts_them() -> None
     with pytest.raises(fr.LimitError):
         fr.decode_example(delimited(1, b"".join(others)))
     assert len(fr.decode_example(delimited(1, b"".join(others[1:] * 3)))) == 100_000
+
+
+def test_millions_of_features_are_refused_in_linear_time() -> None:
+    """The time of the test ends first if each entry sorts those before it."""
+    part = entry(b"%07d" % 0, b"")
+    entries = np.tile(np.frombuffer(part, np.uint8), (2_000_000, 1))
+    begin = part.index(b"0000000")
+    digits = np.arange(len(entries))[:, np.newaxis] // 10 ** np.arange(6, -1, -1) % 10
+    entries[:, begin : begin + 7] = digits + ord("0")
+    with pytest.raises(fr.LimitError):
+        fr.decode_example(delimited(1, entries.tobytes()))
