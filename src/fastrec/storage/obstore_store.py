@@ -279,6 +279,8 @@ class ObstoreStore(Store):
         status = re.search(r"status(?: code)?: (\d{3})", text)
         if status is not None:
             return of_status(int(status[1]), url)
+        if "redirect without LOCATION" in text:
+            return of_status(302, url)
         if (
             "169.254.169.254" in text
             or "metadata.google" in text
