@@ -423,6 +423,10 @@ def test_a_body_that_drips_is_requested_again(
     server.inject = lambda _request: None
     server.bandwidth, server.paced_bytes = 50_000, 1000
     assert bytes(fetch(path, 0, 9000, version, faults=faults)) == server.objects["x"]
+    # Nor if the caller chose the time-out.
+    monkeypatch.setattr("fastrec.storage.obstore_store._SLOW_BYTES", 10_000)
+    path = remote_path(f"{server.url}/x", {"read_timeout": 20})
+    assert bytes(fetch(path, 0, 9000, version, faults=faults)) == server.objects["x"]
     assert faults.n_retries == 2
 
 
