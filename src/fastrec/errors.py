@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 
 from fastrec import _core
 from fastrec.printable import printable
@@ -193,6 +194,8 @@ def _is_end_proven(error: Error) -> bool:
 def _repair(path: str) -> str:
     import shlex  # slow to import, and used for errors only
 
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
+        return "fastrec repair LOCAL_COPY --out OUT"
     return f"fastrec repair {printable(shlex.quote(path))} --out OUT"
 
 

@@ -11,14 +11,18 @@ Method
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,10 +33,10 @@ pytest.importorskip("rich")
 import fastrec as fr
 from commands import run, run_python
 from fastrec import _core
-from fastrec.cli import demo_images
+from fastrec.cli import demo_images, terminal
 from fastrec.cli.preview import file_format, preview, preview_row
 from fastrec.cli.softmax import Softmax
-from fastrec.cli.terminal import counted, printable, rate, size
+from fastrec.cli.terminal import Bar, counted, printable, rate, size
 from oracle import Features, example, frame_offsets, tfrecord_file
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "fastrec"
@@ -123,6 +127,7 @@ def test_demo_trains_a_model_and_keeps_the_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     shown, errors = run("demo", "--records", "6000")
     assert errors == ""
     assert "6,000 records in 6 files" in shown
@@ -150,6 +155,46 @@ def test_demo_trains_a_model_and_keeps_the_data(
     assert "using the train files in fastrec-demo from an earlier demo" in again
     assert accuracy.group() in again
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_the_hint_of_the_demo_works_without_an_activated_environment(
+    tmp_path: Path,
+) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "fastrec", "demo", "--records", "60"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    hint = shown.rstrip().rpartition("to look at the files: ")[2]
+    head = subprocess.run(
+        ["/bin/sh", "-c", hint],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "label" in head.stdout
+
+
+def test_a_progress_bar_appears_after_a_second_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", screen)
+    for seconds, shown in ((0.9, ""), (1.1, "reading .* 3 of 10 seconds")):
+        watch = SimpleNamespace(seconds=seconds)
+        monkeypatch.setattr(terminal, "Stopwatch", lambda watch=watch: watch)
+        with Bar("reading", "seconds") as bar:
+            bar(3, 10)
+        assert re.search(shown, screen.getvalue())
+        assert bool(screen.getvalue()) == bool(shown)
 
 
 def test_demo_keeps_its_data_in_a_given_directory(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_the_page_shows_what_the_files_have(folder: Path) -> None:
     page = Page(report(photos(folder)))
     for text in (
         *("photos-00000-of-00003 and 2 more files", "300\n", "FixedLen((), 'int64')"),
-        *("20.0 %", "60.0 %", "records without it\n100\n", "JPEG"),
+        *("20.0 %", "60.0 %", "records without values\n100\n", "JPEG"),
         *("bytes of a record", "100\n", "not in random order", "of 5 labels"),
     ):
         assert text in page.text, text
@@ -270,6 +270,15 @@ def test_columns_without_numbers_or_values_are_shown(folder: Path) -> None:
     only = Page(report(thousand_columns(folder)))
     assert "... and 900 more columns" in only.text
     assert "f0999" in only.text, "the schema has every column"
+
+
+def test_equal_numbers_are_a_line_of_text_instead_of_a_histogram(
+    folder: Path,
+) -> None:
+    texts = [example({b"x": ("bytes", [b"%08d" % n])}) for n in range(2000)]
+    page = Page(report(_file(folder, texts)))
+    assert "always 8\n" in page.text
+    assert "svg" not in page.tags
 
 
 def test_a_label_can_be_chosen(folder: Path) -> None:

@@ -251,6 +251,18 @@ def test_text_names_every_column(tmp_path: Path) -> None:
     assert "no column 'lable'; did you mean 'label'?" in errors
 
 
+def test_an_empty_feature_has_no_values_and_is_not_called_absent(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "data.tfrecord"
+    records = [example({b"x": ("int64", values)}) for values in ([1], [], [3], [4])]
+    path.write_bytes(tfrecord_file(records))
+    assert "x  (int64, 75.0% of records have values)\n" in run("stats", path)[0]
+    schema = str(fr.open(path).schema)
+    assert "0 to 1 values" in schema
+    assert "% of records" not in schema
+
+
 def test_an_empty_file_has_no_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     path.write_bytes(b"")

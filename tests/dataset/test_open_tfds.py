@@ -470,5 +470,5 @@ def test_options_are_passed_through(tmp_path: Path) -> None:
     assert len(ds) == 9
     assert list((tmp_path / "i").iterdir())
     shutil.rmtree(directory)
-    with pytest.raises(TypeError, match="directory must be a path or URL, got 3"):
+    with pytest.raises(TypeError, match="directory must be a path or URL, got int"):
         open_tfds(3)

@@ -392,7 +392,8 @@ def test_a_server_that_answered_is_tried_for_longer(
     monkeypatch.setattr("fastrec.storage.remote._UNREACHED_SECONDS", 0)
     monkeypatch.setattr("fastrec.storage.remote._FIRST_DELAY_SECONDS", 0.001)
     with served({"x": bytes(9)}) as ended:
-        path = remote_path(f"{ended.url}/x")
+        options = {"pool_max_idle_per_host": "0"}  # a connection for each request
+        path = remote_path(f"{ended.url}/x", options)
         version = version_of(path)
     with pytest.raises(OSError, match=r"cannot connect \(9 attempts\)"):
         fetch(path, 0, 9, version, faults=Faults())
@@ -421,6 +422,10 @@ def test_a_body_that_drips_is_requested_again(
     monkeypatch.setattr("fastrec.storage.obstore_store._SLOW_BYTES", 1)
     server.inject = lambda _request: None
     server.bandwidth, server.paced_bytes = 50_000, 1000
+    assert bytes(fetch(path, 0, 9000, version, faults=faults)) == server.objects["x"]
+    # Nor if the caller chose the time-out.
+    monkeypatch.setattr("fastrec.storage.obstore_store._SLOW_BYTES", 10_000)
+    path = remote_path(f"{server.url}/x", {"read_timeout": 20})
     assert bytes(fetch(path, 0, 9000, version, faults=faults)) == server.objects["x"]
     assert faults.n_retries == 2
 
@@ -489,6 +494,57 @@ def test_a_server_without_ranges(server: ObjectServer) -> None:
     path = remote_path(f"{server.url}/x")
     with pytest.raises(OSError, match="does not support range requests; download"):
         fetch(path, 0, 9, version_of(path), faults=Faults())
+
+
+def test_a_server_that_compresses_is_not_called_changed(server: ObjectServer) -> None:
+    server.objects["x"] = shard(0)
+    path = remote_path(f"{server.url}/x")
+    version = version_of(path)
+    server.headers = {"Content-Encoding": "gzip"}  # as some do for .gz files
+    data = fetch(path, 0, version[0], version, faults=Faults())
+    assert bytes(data) == server.objects["x"]
+    server.objects["x"] = gzip.compress(server.objects["x"])
+    with pytest.raises(
+        OSError, match=r"compresses .*Content-Encoding: gzip.* download"
+    ):
+        fetch(path, 0, 9, version, faults=Faults())
+
+
+def test_another_range_is_not_called_short(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrec.storage.remote._FIRST_DELAY_SECONDS", 0.001)
+    server.objects["x"] = bytes(100)
+    path = remote_path(f"{server.url}/x")
+    version = version_of(path)
+    server.inject = lambda _request: "shifted"
+    with pytest.raises(OSError, match=r"sent another range .*; download the file"):
+        fetch(path, 10, 20, version, faults=Faults())
+
+
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("file:///x", "302, a redirect that cannot be followed; pass the URL"),
+        ("", "302, a redirect that cannot be followed; pass the URL"),
+        ("/x", "redirects in a loop; check the URL"),
+    ],
+)
+def test_a_redirect_that_leads_nowhere(
+    server: ObjectServer, location: str, reason: str
+) -> None:
+    server.status = lambda _path, _headers: 302
+    server.headers = {"Location": location} if location else {}
+    with pytest.raises(OSError, match=reason) as caught:
+        fr.open(f"{server.url}/x")
+    assert caught.value.filename == f"{server.url}/x"
+
+
+def test_repair_of_a_url_needs_a_local_copy(server: ObjectServer) -> None:
+    server.objects["x.tfrecord"] = tfrecord_file(rows(0))[:-1]
+    with pytest.raises(fr.CorruptionError) as caught:
+        list(fr.read_records(f"{server.url}/x.tfrecord"))
+    assert caught.value.hint == "Run: fastrec repair LOCAL_COPY --out OUT"
 
 
 def test_an_altered_stream_is_an_error(server: ObjectServer) -> None:
@@ -563,6 +619,87 @@ def test_credentials_are_in_no_error_and_no_log(
     assert secrets_in(caught.value) == []
     assert caught.value.filename == f"http://{host}/x.tfrecord.gz?***"
     assert SECRET not in caplog.text
+
+
+ODD_URLS = [
+    f"az://c/x?sig={SECRET}",
+    f"s3://b/x?X-Amz-Signature={SECRET}",
+    f"s3://AKIA:{SECRET}@",
+    f"s3://AKIA:signed/{SECRET}@b/x",
+    f"abfss://c:{SECRET}@account/x",
+    f"foo://user:{SECRET}@h/x",
+    f"foo://h/x?token={SECRET}",
+    f"FOO://user:{SECRET}@h/x",
+    f"file://user:{SECRET}@h/x",
+    f"http:/user:{SECRET}@h/x",
+    f"http:user:{SECRET}@h/x",
+    f"http//user:{SECRET}@h/x",
+    f"http:///user:{SECRET}@h/x",
+    f" http://user:{SECRET}@h/x",
+    f"http://user:{SECRET}@h:port/x",
+    f"http://user:{SECRET}@[::1/x",
+    f"http://user:signed?{SECRET}@h/x",
+    f"htp:/user:{SECRET}@h/x",
+    f"zip://a::http://user:{SECRET}@h/x.zip?sig=signed",
+    f"zip://a::az://c/x.zip?sig={SECRET}",
+    f"simplecache::http://user:{SECRET}@h/x",
+    Path(f"https://h/x?sig={SECRET}"),
+    Path(f"https://user:{SECRET}@h/x"),
+    f"http://user:{SECRET}@h/x".encode(),
+    f"'http://user:{SECRET}@h/x'",
+    f"/directory/http://user:{SECRET}@h/x",
+]
+USES: dict[str, Callable[[Untyped], object]] = {
+    "open": fr.open,
+    "read": lambda url: list(fr.read_records(url)),
+    "list": lambda url: fr.open([url]),
+    "index": fr.build_index,
+    "tfds": lambda url: fr.open_tfds(url, "train"),
+    "write": lambda url: fr.Writer(url).write({"n": 1}),
+    "pattern": lambda url: fr.Writer(f"{url}-{{num_shards}}"),
+    "cache_dir": lambda url: open_dataset("x.tfrecord", cache_dir=url),
+    "index_dir": lambda url: open_dataset("x.tfrecord", index_dir=url),
+    "index_dir of an index": lambda url: fr.build_index("x.tfrecord", index_dir=url),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("url", ODD_URLS, ids=str)
+def test_an_odd_url_is_an_error_without_its_credentials(
+    url: str | Path | bytes, use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.tfrecord").write_bytes(tfrecord_file(rows(0)))
+    with pytest.raises((ValueError, TypeError, OSError)) as caught:
+        USES[use](url)
+    assert secrets_in(caught.value) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tfrecord"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a:b@c", "12:30/a@b", "x?a=b", "run:v1/a@b", "http:", "a::b", "[x]?y=1", "d//u@v"],
+)
+def test_a_local_name_like_a_url_is_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path(name)
+    path.parent.mkdir(exist_ok=True)
+    with fr.Writer(name) as writer:
+        writer.write({"n": 1})
+    assert numbers(open_dataset(name)) == [1]
+    with pytest.raises(FileNotFoundError) as caught:
+        fr.open(f"{name}.absent")
+    assert caught.value.filename == f"{name}.absent"
+
+
+@pytest.mark.parametrize("url", ["memory://a:b@c/x", "memory://a@c/x", "memory://c/x"])
+def test_a_name_is_not_taken_for_a_user(url: str) -> None:
+    in_memory({"a:b@c/x": shard(0), "a@c/x": shard(1), "c/x": shard(2)})
+    paths = [remote_path(f"memory://{key}") for key in ("a:b@c/x", "a@c/x", "c/x")]
+    assert len({path.identity for path in paths}) == len(set(map(str, paths))) == 3
+    assert str(remote_path(url)) == url
 
 
 def test_credentials_are_sent_and_not_kept(

@@ -63,6 +63,8 @@ class ObjectServer(http.server.ThreadingHTTPServer):
         The modification time.
     head_length : int or None
         The length in responses to HEAD, if it is not that of the object.
+    headers : dict of str to str
+        Headers of all responses.
     listing : callable or None
         ``listing(query)`` returns the response to the listing of an S3 bucket.
     requests : list of Request
@@ -93,6 +95,7 @@ class ObjectServer(http.server.ThreadingHTTPServer):
         self.has_times = self.has_weak_etags = False
         self.time = "Mon, 01 Jan 2024 00:00:00 GMT"
         self.head_length: int | None = None
+        self.headers: dict[str, str] = {}
         self.listing: Callable[[Mapping[str, str]], bytes] | None = None
         self.status: Callable[[str, Mapping[str, str]], int | None] | None = None
         self.requests: list[Request] = []
@@ -268,6 +271,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         has_body: bool = True,
     ) -> None:
         lines = [f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}"]
+        headers = {**headers, **self.server.headers}
         lines += [f"{name}: {value}" for name, value in headers.items()]
         length = len(body)
         if self.command == "HEAD" and self.server.head_length is not None:

@@ -89,7 +89,7 @@ def _measured(
     threads = {f"num_threads={n}": stage for n, stage in loaders.items()}
     peers, missing = _tf_stages(sample, batch_size, default_num_threads())
     every = stages | threads | peers | {_MEMCPY: costs.memcpy(sample)}
-    with Bar("measuring, in ms") as bar:
+    with Bar("measuring", "seconds") as bar:
         measured = costs.measure(every, seconds, bar)
     timings = measured.timings
     by_threads = {0: timings[last]}
@@ -114,7 +114,7 @@ def _measured(
         "tf_data_missing": missing,
         "decoding_skipped": sample.not_decoded,
         "busy": busy,
-        "verdict": None if busy else verdict._asdict(),
+        "verdict": verdict._asdict(),
     }
 
 
@@ -199,12 +199,15 @@ def _print_report(out: Console, report: dict[str, Any]) -> None:
         out.print(f"tf.data was not measured: {printable(report['tf_data_missing'])}")
     if report["decoding_skipped"]:
         out.print(f"decoding was not measured: {printable(report['decoding_skipped'])}")
+    kind = "provisional verdict" if report["busy"] else "verdict"
+    out.print(f"\n{kind}: {report['verdict']['text']}", style="bold")
+    out.print(report["verdict"]["advice"])
     if report["busy"]:
-        out.print(f"\nno verdict: {report['busy']}", style="bold")
-        out.print("run fastrec bench again when the machine is idle")
-    else:
-        out.print(f"\nverdict: {report['verdict']['text']}", style="bold")
-        out.print(report["verdict"]["advice"])
+        spread = max(row["spread"] for row in [*report["stages"], *report["threads"]])
+        out.print(
+            f"the times are uncertain by up to {spread:.0%}, because {report['busy']}: "
+            "run fastrec bench again when the machine is idle"
+        )
     every = (report["threads"] or report["stages"])[-1]
     file_mb_per_s = every["mb_per_s"] * report["file_bytes"] / report["n_bytes"]
     is_disk_slower = report["first_read_mb_per_s"] < file_mb_per_s

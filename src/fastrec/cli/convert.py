@@ -216,7 +216,7 @@ def _check_used(
         unused |= dict.fromkeys(records, "TFRecord files")
     for name, output in unused.items():
         if (records | table)[name] is not None:
-            msg = f"this option requires {output} as OUT, got {out}"
+            msg = f"this option requires {output} as OUT, got {redacted(out)}"
             raise typer.BadParameter(msg, param_hint=name)
 
 

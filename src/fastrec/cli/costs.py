@@ -319,7 +319,7 @@ def measure(
 ) -> Measured:
     """Run rounds of all stages for about `seconds`; discard the first round.
 
-    Calls ``progress(milliseconds_so_far, milliseconds)`` after each stage.
+    Calls ``progress(seconds_so_far, seconds)`` after each stage.
     """
     slice_s = seconds / (_N_ROUNDS * len(stages))
     rounds: list[list[tuple[float, float]]] = []
@@ -331,7 +331,7 @@ def measure(
         rounds.append([])
         for stage in stages.values():
             rounds[-1].append(_passes(stage, slice_s))
-            progress(int(1e3 * (perf_counter() - begin)), int(1e3 * seconds))
+            progress(int(perf_counter() - begin), int(seconds))
     cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
     others_s = max(0.0, _busy_s() - busy_s - cpu_s)
     return Measured(

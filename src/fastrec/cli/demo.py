@@ -5,6 +5,9 @@ from __future__ import annotations
 import glob
 import itertools
 import os
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -116,7 +119,10 @@ def _train_model(out: Console, folder: Path, n_records: int, batch_size: int) ->
         f"(guessing: {1 / len(demo_images.KINDS):.0%})",
         style="bold",
     )
-    out.print(f'\nto look at the files: fastrec head "{printable(pattern)}"')
+    # The command of an environment that is not activated is not on the PATH.
+    is_found = shutil.which("fastrec") is not None
+    command = "fastrec" if is_found else f"{shlex.quote(sys.executable)} -m fastrec"
+    out.print(f'\nto look at the files: {command} head "{printable(pattern)}"')
 
 
 def _written(

@@ -22,6 +22,7 @@ from fastrec.cli.terminal import (
 )
 from fastrec.storage.compression import COMPRESSED_SUFFIXES
 from fastrec.storage.remote import RemotePath
+from fastrec.storage.urls import redacted
 
 __all__ = [
     "MaxShardBytes",
@@ -68,7 +69,7 @@ def check_suffix(out: str, compression: Compression) -> None:
     """Refuse a name such as a.gz for a file that is not compressed."""
     suffix = Path(out).suffix.lower()
     if suffix in COMPRESSED_SUFFIXES and compression is Compression.NONE:
-        msg = f"pass --compression, or use a name without {suffix}, got {out}"
+        msg = f"pass --compression, or use a name without {suffix}, got {redacted(out)}"
         raise typer.BadParameter(msg, param_hint="--out")
 
 

@@ -135,7 +135,7 @@ def _compression(ds: fr.Dataset) -> str:
 def _record_sizes(ds: fr.Dataset) -> tuple[Histogram | None, float]:
     """Return a histogram of the sizes of all records, and their mean.
 
-    Streams have no offsets, so only their mean is known.
+    Streams have no offsets, so only their mean is known. Equal sizes need no histogram.
     """
     files = ds._view.files
     if ds.is_streamed:
@@ -146,10 +146,12 @@ def _record_sizes(ds: fr.Dataset) -> tuple[Histogram | None, float]:
     low = min(int(each.min()) for each in of_files)
     high = max(int(each.max()) for each in of_files)
     total = sum(int(each.sum()) for each in of_files)
+    if low == high:
+        return None, low
     counts = np.zeros(_N_BINS, np.int64)
     for each in of_files:
-        counts += np.histogram(each, bins=_N_BINS, range=(low, max(high, low + 1)))[0]
-    edges = np.linspace(low, max(high, low + 1), _N_BINS + 1)
+        counts += np.histogram(each, bins=_N_BINS, range=(low, high))[0]
+    edges = np.linspace(low, high, _N_BINS + 1)
     return Histogram(tuple(edges.tolist()), tuple(counts.tolist())), total / len(ds)
 
 

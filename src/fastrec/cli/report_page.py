@@ -103,7 +103,10 @@ def _card(stats: ColumnStats, schema: Schema) -> str:
     ]
     n_missing = stats.n_records - stats.n_present
     n_not_finite = values.n_nan + values.n_infinite
-    for name, n in (("records without it", n_missing), ("NaN, infinite", n_not_finite)):
+    for name, n in (
+        ("records without values", n_missing),
+        ("NaN, infinite", n_not_finite),
+    ):
         facts += [(name, f"{n:,}")] * (n > 0)
     if stats.n_distinct is not None:
         about = "" if stats.is_distinct_exact else "about "
@@ -128,6 +131,8 @@ def _chart(stats: ColumnStats, values: Distribution) -> str:
         return _shares(stats.common, values.n_values)
     if values.histogram is None:
         return '<p class="soft">no values</p>'
+    if values.minimum == values.maximum:
+        return f"<p>always {escaped(_number(values.minimum))}</p>"
     title = "bytes" if stats.lengths is not None else "values"
     return _histogram(values.histogram, title)
 

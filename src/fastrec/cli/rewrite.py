@@ -39,6 +39,7 @@ from fastrec.rewrite import shuffle as shuffling
 from fastrec.rewrite.copy import Written
 from fastrec.storage.compression import contents_of
 from fastrec.storage.parallel import Progress
+from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shard_options import ShardOptions
 
@@ -167,7 +168,10 @@ def reshard(
         raise typer.BadParameter(msg)
     is_directory = out.endswith(os.sep) or Path(out).is_dir()
     if is_directory and n_limits:
-        msg = f"a number or size of shards requires a pattern, got the directory {out}"
+        msg = (
+            "a number or size of shards requires a pattern, got the directory "
+            f"{redacted(out)}"
+        )
         raise typer.BadParameter(msg, param_hint="--out")
     if not n_limits and not is_directory and _names_of(out).is_pattern:
         max_shard_bytes = _DEFAULT_SHARD_BYTES

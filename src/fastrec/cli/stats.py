@@ -126,7 +126,8 @@ def _kind(column: ColumnStats) -> str:
     kind = f"{column.kind}, {column.format}" if column.format else column.kind
     if column.n_present == column.n_records:
         return kind
-    return f"{kind}, in {column.n_present / column.n_records:.1%} of the records"
+    share = column.n_present / column.n_records
+    return f"{kind}, {share:.1%} of records have values"
 
 
 def _lines(column: ColumnStats) -> Iterator[str]:

@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 _WIDTH = 10_000  # of stdout, so that lines are not wrapped and tables not truncated
+_MIN_SHOWN_S = 1.0  # of work with a progress bar
 _PIPE_STATUS = 128 + 13  # as shells report SIGPIPE
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -80,20 +81,20 @@ def when_interrupted(note: str) -> Iterator[None]:
 class Bar:
     """A progress bar on stderr, with rate and time left, if stderr is a terminal.
 
-    It is removed when its ``with`` block ends. Call it with the amount done and the
-    total. The unit ``"bytes"`` shows sizes.
+    It appears after a second, and is removed when its ``with`` block ends. Call it with
+    the amount done and the total. The unit ``"bytes"`` shows sizes, and ``"seconds"`` no
+    rate.
     """
 
     def __init__(self, label: str, unit: str = "") -> None:
         self._progress: Progress | None = None
+        self._watch = Stopwatch()
         self._amounts = 0, 0
         if sys.stderr.isatty():
             self._progress = _progress(unit)
             self._bar = self._progress.add_task(label, total=0, note="")
 
     def __enter__(self) -> Self:
-        if self._progress is not None:
-            self._progress.start()
         return self
 
     def __exit__(
@@ -102,7 +103,7 @@ class Bar:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._progress is not None:
+        if self._progress is not None and self._progress.live.is_started:
             self._progress.stop()
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
@@ -112,6 +113,8 @@ class Bar:
             self._progress.update(
                 self._bar, completed=min(done, total), total=total, note=note
             )
+            if self._watch.seconds > _MIN_SHOWN_S:
+                self._progress.start()  # does nothing the second time
 
     def advance_by(self, amount: int) -> None:
         """Add to the amount done."""
@@ -133,8 +136,8 @@ def _progress(unit: str) -> Progress:
         progress.TransferSpeedColumn(),
     ]
     if unit != "bytes":
-        amounts = [progress.TextColumn("{task.completed:,.0f} of {task.total:,.0f}")]
-        amounts.append(Rate())
+        of = f"{{task.completed:,.0f}} of {{task.total:,.0f}} {unit}"
+        amounts = [progress.TextColumn(of.strip()), *([] if unit else [Rate()])]
     return progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),

@@ -1,7 +1,7 @@
 """The verdict of ``fastrec bench``: the most expensive stage, and the threads to use.
 
 Both are functions of measured times. Every comparison has a margin larger than the noise
-between two runs on an idle machine. On a busy machine, there is no verdict.
+between two runs on an idle machine. On a busy machine, the verdict is provisional.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def own_shares(stages: Mapping[str, Timing]) -> dict[str, float]:
 
 
 def verdict_of(stages: Mapping[str, Timing], loaders: Mapping[int, Timing]) -> Verdict:
-    """Return the verdict on an idle machine.
+    """Return the verdict, which is provisional on a busy machine.
 
     `stages` maps each stage to the times of it and all stages before it. `loaders` maps
     `num_threads` to the times of all stages with these threads.

@@ -26,7 +26,7 @@ from fastrec.sources.file_set import FileSet
 from fastrec.sources.source import Reading, Source
 from fastrec.sources.view import View
 from fastrec.storage.compression import Compression, check_compression
-from fastrec.storage.paths import Paths, expand
+from fastrec.storage.paths import Paths, expand, local_directory
 from fastrec.storage.stores import StorageOptions
 
 __all__ = ["open", "read_records"]
@@ -139,8 +139,10 @@ def open(
     options = FileOptions(
         io,
         compression,
-        None if cache_dir is None else os.path.abspath(os.path.expanduser(cache_dir)),  # noqa: PTH100, PTH111
-        None if index_dir is None else os.fspath(index_dir),
+        cache_dir
+        if cache_dir is None
+        else os.path.abspath(local_directory("cache_dir", cache_dir)),  # noqa: PTH100
+        index_dir if index_dir is None else local_directory("index_dir", index_dir),
         None if cache_bytes is None else byte_count("cache_bytes", cache_bytes),
     )
     if cache_bytes is not None and cache_dir is None:

@@ -34,6 +34,7 @@ from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import is_remote, version_of
 from fastrec.storage.remote import RemotePath
 from fastrec.storage.stream_readers import byte_streams
+from fastrec.storage.urls import redacted
 from fastrec.tasks import CancelledError
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shard_options import ShardOptions
@@ -153,7 +154,7 @@ def split(
 def part_path(out: str, part: str) -> str:
     """Return the path of a part: `out` with ``{part}`` replaced by its name."""
     if "{part}" not in out:
-        msg = f"the output must contain {{part}}, the name of a part, got {out!r}"
+        msg = f"the output must contain {{part}}, the name of a part, got {redacted(out)!r}"
         raise ValueError(msg)
     if not part or not set(part).isdisjoint("/\\{}\0") or part in (".", ".."):
         msg = f"the name of a part must be valid in a file name, got {part!r}"
@@ -337,7 +338,7 @@ def output(
     if not names.is_pattern and (num_shards > 1 or is_limited):
         msg = (
             "several shards require a shard pattern such as "
-            f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {out!r}'
+            f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {redacted(out)!r}'
         )
         raise ValueError(msg)
     check_existing(names.existing(), files, overwrite=options.overwrite)

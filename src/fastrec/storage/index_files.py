@@ -30,7 +30,7 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.storage.atomic import replacement
 from fastrec.storage.compression import CODES, Content
-from fastrec.storage.paths import version_of
+from fastrec.storage.paths import local_directory, version_of
 from fastrec.storage.remote import Faults, RemotePath, fetch
 from fastrec.storage.stores import Entry
 
@@ -73,7 +73,9 @@ def cache_dir() -> Path:
 def _directory_of(index_dir: str | os.PathLike[str] | None) -> Path:
     from pathlib import Path
 
-    return cache_dir() / "index" if index_dir is None else Path(index_dir).expanduser()
+    if index_dir is None:
+        return cache_dir() / "index"
+    return Path(local_directory("index_dir", index_dir))
 
 
 def hashed_name(path: str) -> str:

@@ -22,7 +22,7 @@ from fastrec.storage.parallel import run_in_threads
 from fastrec.storage.remote import Faults, RemotePath, Version, fetch, version_of_url
 from fastrec.storage.splits import check_one_split
 from fastrec.storage.stores import StorageOptions
-from fastrec.storage.urls import redacted
+from fastrec.storage.urls import is_mistyped, redacted
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,6 +34,7 @@ __all__ = [
     "asked_in_threads",
     "expand",
     "is_remote",
+    "local_directory",
     "local_head",
     "local_path",
     "path_of_url",
@@ -99,7 +100,9 @@ def expand(
         return expand_one(paths)
     given: object = paths
     if not isinstance(given, Iterable):
-        msg = f"paths must be a path or an iterable of paths, got {given!r}"
+        msg = (
+            f"paths must be a path or an iterable of paths, got {type(given).__name__}"
+        )
         raise TypeError(msg)
     given = list(given)
     n_remote = sum(isinstance(path, str) and is_remote(path) for path in given)
@@ -142,19 +145,34 @@ def asked_in_threads(call: Callable[[_A, Faults], _T], items: Sequence[_A]) -> l
 
 
 def path_of_url(path: str) -> str:
-    """Return the path of a ``file://`` URL, or any other path with ``~`` expanded."""
+    """Return the path of a ``file://`` URL, or any other path with ``~`` expanded.
+
+    Raises a ValueError for a mistyped URL with credentials, such as a `Path` of one.
+    """
     if prefix := _FILE_URL.match(path):
         # Unquote to bytes, because names may not be UTF-8. Keep "?", which may be a
         # glob.
         from urllib.parse import unquote_to_bytes  # slow to import, and rarely used
 
         return os.fsdecode(unquote_to_bytes(path[prefix.end() :]))
+    if is_mistyped(path) and not os.path.isdir(os.path.dirname(path) or os.curdir):  # noqa: PTH112, PTH120
+        msg = f"a URL must be a str that begins with scheme://, got {redacted(path)!r}"
+        raise ValueError(msg)
     return os.path.expanduser(path)  # noqa: PTH111 (a Path would normalise it)
 
 
 def is_remote(path: str) -> bool:
     """Return whether a path is a URL other than ``file://``."""
     return bool(_URL.match(path)) and not _FILE_URL.match(path)
+
+
+def local_directory(name: str, given: str | os.PathLike[str]) -> str:
+    """Return the path of a directory, which is the argument `name`."""
+    path = os.fspath(given)
+    if is_remote(path):
+        msg = f"{name} must be a local directory, got {redacted(path)!r}"
+        raise ValueError(msg)
+    return path_of_url(path)
 
 
 def local_path(path: str) -> str:
@@ -176,7 +194,7 @@ def _expand_one(
     if isinstance(given, RemotePath):
         return [given]
     if not isinstance(given, (str, os.PathLike)):
-        msg = f"a path must be a str or os.PathLike, got {given!r}"
+        msg = f"a path must be a str or os.PathLike, got {type(given).__name__}"
         raise TypeError(msg)
     name = os.fspath(given)
     if is_remote(name):
@@ -205,7 +223,9 @@ def _expand_url(
     options: StorageOptions | None,
 ) -> list[str]:
     if url.lower().startswith("file:"):
-        msg = f"the host of a file URL must be empty or localhost, got {url!r}"
+        msg = (
+            f"the host of a file URL must be empty or localhost, got {redacted(url)!r}"
+        )
         raise ValueError(msg)
     from fastrec.storage.remote_listing import expand_url
 

@@ -34,6 +34,7 @@ from fastrec.storage.urls import (
     hidden_digest,
     is_http,
     redacted,
+    refuse_unreadable,
     split_url,
     with_key,
 )
@@ -171,6 +172,7 @@ def remote_path(url: str, storage_options: StorageOptions | None = None) -> Remo
     """Return the path of a URL. Paths without options share the store of their root."""
     root, key = split_url(url)
     try:
+        refuse_unreadable(url)
         if storage_options:
             store = make_store(root, storage_options)
         else:

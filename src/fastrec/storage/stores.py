@@ -140,7 +140,8 @@ class Store:
 
 def _userinfo(root: str) -> list[str]:
     """Return the texts of a root that may be credentials."""
-    return re.split(r"[:@/?&=]", root) if redacted(root) != root else []
+    texts = re.split(r"[:@/?&=]", root) if redacted(root) != root else []
+    return [text for text in texts if len(text) > 2]
 
 
 def is_of_library(error: BaseException) -> bool:

@@ -9,7 +9,9 @@ __all__ = [
     "has_secrets",
     "hidden_digest",
     "is_http",
+    "is_mistyped",
     "redacted",
+    "refuse_unreadable",
     "scrubbed",
     "split_url",
     "with_key",
@@ -19,8 +21,18 @@ _MARK = "***"
 _NETLOC = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<netloc>[^/?#]*)")
 # In these URLs, the part before "@" is the name of a container or a revision.
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs", "hf"})
+# In these URLs, "@" is never after a user.
+_USERLESS = frozenset({"memory", "github"})
 # URLs without a host: all of the path is the key.
 _HOSTLESS = frozenset({"memory", "hf"})
+# URLs, and what was meant to be one, such as "http:/host" and "/directory/http:/host".
+_LIKE_URL = re.compile(
+    r"(\s*(?:b?['\"]|.*/(?=[^/]*:/))??([A-Za-z][A-Za-z0-9+.-]+)(:/*|//))(.*)",
+    re.DOTALL,
+)
+_NO_PORT = re.compile(r"(\[[^]]*\]|[^:\[]*):.*[^0-9]")
+_QUERY = re.compile(r"\?(?=[A-Za-z][\w.-]*=).*", re.DOTALL)
+_CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+:/)")
 # Parameters that each signing of a URL for S3 or Google Cloud Storage changes. They do
 # not select the object.
 _SIGNATURE = re.compile(
@@ -78,18 +90,72 @@ def has_magic(url: str) -> bool:
 
 
 def redacted(url: str) -> str:
-    """Return a URL without userinfo and without the values of its query."""
-    scheme = scheme_of(url)
-    if found := _NETLOC.match(url):
-        userinfo, at, host = found["netloc"].rpartition("@")
-        if at and scheme not in _CONTAINERS:
-            url = f"{scheme}://{host}{url[found.end() :]}"
-        elif userinfo.partition(":")[1]:
-            url = f"{scheme}://{userinfo.partition(':')[0]}@{host}{url[found.end() :]}"
-    if is_http(url):
-        path, query, _ = url.partition("#")[0].partition("?")
-        url = path + (query and query + _MARK)
-    return url
+    """Return a path without the credentials of a URL: userinfo and values of a query.
+
+    Every message, log and repr with a path given by the user shows this text. It also
+    contains no credentials if the URL is chained, mistyped or of an unknown scheme.
+    """
+    return "::".join(map(_redacted, _CHAINED.split(url)))
+
+
+def _redacted(url: str) -> str:
+    head = scheme = mark = ""
+    rest = url
+    if found := _LIKE_URL.fullmatch(url):
+        head, scheme, mark, rest = found.groups()
+    scheme = scheme.lower()
+    if scheme and scheme not in _USERLESS and (scheme, mark) != ("file", ":///"):
+        netloc = rest if _has_raw_password(rest) else _netloc(rest)
+        userinfo, at, host = netloc.rpartition("@")
+        path = rest[len(netloc) :]
+        name, colon, _ = userinfo.partition(":")
+        if scheme in _CONTAINERS and colon:
+            rest = f"{name}@{host}{path}"
+        elif at and scheme not in _CONTAINERS and mark.startswith("://"):
+            head, rest = head.lower(), host + path
+        elif at and (colon or mark == ":"):
+            rest = f"{_MARK}@{host}{path}"
+    if scheme in ("http", "https"):
+        rest, query, _ = rest.partition("#")[0].partition("?")
+        rest += query and query + _MARK
+    return head + _QUERY.sub(f"?{_MARK}", rest)
+
+
+def _netloc(rest: str) -> str:
+    """Return the text up to the path, query or fragment."""
+    return re.split("[/?#]", rest, maxsplit=1)[0]
+
+
+def _has_raw_password(rest: str) -> bool:
+    """Return whether a password contains "/", "?" or "#", which end the host."""
+    netloc = _netloc(rest)
+    is_cut = "@" in rest and "@" not in netloc
+    return is_cut and _NO_PORT.fullmatch(netloc) is not None
+
+
+def is_mistyped(path: str) -> bool:
+    """Return whether a path that is not a URL seems to be one with credentials."""
+    return _LIKE_URL.match(path) is not None and redacted(path) != path
+
+
+def refuse_unreadable(url: str) -> None:
+    """Raise a ValueError for a URL with a part that no store understands."""
+    scheme, _, rest = url.partition("://")
+    if _CHAINED.search(url):
+        msg = "chained URLs are not supported; pass a URL without ::"
+        raise ValueError(msg)
+    if scheme.lower() not in _USERLESS and _has_raw_password(rest):
+        msg = (
+            'a password in a URL must have "%2F" for "/", "%3F" for "?" and "%23" for '
+            '"#"; or pass storage_options='
+        )
+        raise ValueError(msg)
+    if not is_http(url) and _QUERY.search(url):
+        msg = (
+            "only HTTP URLs have a query; pass credentials as storage_options=, and "
+            'write "[?]" for a question mark in a name'
+        )
+        raise ValueError(msg)
 
 
 def without_userinfo(url: str) -> tuple[str, dict[str, str]]:

@@ -31,7 +31,7 @@ class Folder:
         """Return the folder of a path or URL, which need not exist."""
         path: object = given
         if not isinstance(path, (str, os.PathLike)):
-            msg = f"directory must be a path or URL, got {given!r}"
+            msg = f"directory must be a path or URL, got {type(given).__name__}"
             raise TypeError(msg)
         text = os.fspath(given)
         if not is_remote(text):

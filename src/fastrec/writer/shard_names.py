@@ -73,19 +73,19 @@ class ShardNames:
         except (IndexError, KeyError, ValueError) as error:
             msg = (
                 "a shard pattern must look like "
-                f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {path!r}: '
+                f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {redacted(path)!r}: '
                 f"{error!r}"
             )
             raise ValueError(msg) from None
         fields = [field for _, field, _, _ in parts]
         self.has_num_shards = "num_shards" in fields
         if "shard" not in fields:
-            msg = f"a pattern with {{num_shards}} must have {{shard}}, got {path!r}"
+            msg = f"a pattern with {{num_shards}} must have {{shard}}, got {redacted(path)!r}"
             raise ValueError(msg)
         if "{" in os.path.dirname(path):  # noqa: PTH120 (the path is kept as given)
             msg = (
                 "{shard} and {num_shards} must be in the last component of the path, "
-                f"got {path!r}"
+                f"got {redacted(path)!r}"
             )
             raise ValueError(msg)
 

@@ -12,6 +12,7 @@ from fastrec.options import (
     true_or_false,
 )
 from fastrec.storage.compression import COMPRESSIONS
+from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames
 
 __all__ = ["ShardOptions", "checked_shard_options"]
@@ -56,7 +57,7 @@ def checked_shard_options(
     if not names.is_pattern and (num_shards, *limits) != (None, None, None):
         raise ValueError(
             "max_shard_bytes, max_shard_records and num_shards require a shard pattern "
-            f'such as "train-{{shard:05d}}.tfrecord", got {names.path!r}'
+            f'such as "train-{{shard:05d}}.tfrecord", got {redacted(names.path)!r}'
         )
     if num_shards is not None and limits != (None, None):
         msg = "num_shards cannot be combined with max_shard_bytes or max_shard_records"
