@@ -319,7 +319,7 @@ class Comparison:
         else:
             if run.outcome(written) == outcome:
                 return outcome is not None
-            reasons = read.narrower & {"unknown in entry", "zero in group"}
+            reasons = read.narrower & {"unknown in entry", "zero in group", "no value"}
         if not reasons:
             self.fail(run, read, outcome, f"protobuf's {written!r}")
         self.narrower.update(reasons)

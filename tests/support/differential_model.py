@@ -47,6 +47,10 @@ DIFFERENCES: dict[str, Difference] = {
     ),
     "unset": Difference("last duplicate without a kind", **ANY),
     "tags": Difference("tags in more bytes than they need", **ANY),
+    "number": Difference(
+        "field 1 of a record is a number, and it has none of the features",
+        fastrec_refuses=True,
+    ),
     "zero": Difference("field number 0, or of more than 29 bits", fastrec_refuses=True),
     "after": Difference(
         "bytes that cannot be read, after the first list of a feature or the first "
@@ -117,6 +121,8 @@ NARROWER: dict[str, str] = {
     "depth": "groups and messages nested 100 deep together",
     "unknown in entry": "an unknown field in a map entry",
     "zero in group": "field number 0 inside a group",
+    "no value": "map entries of which none has a value, or a number in field 1, and none of "
+    "the features",
 }
 
 
@@ -137,6 +143,7 @@ class Walk:
     def __init__(self, specs: Sequence[Spec], *, is_sequence: bool) -> None:
         self.found: set[str] = set()
         self.narrower: set[str] = set()
+        self.n_entries = self.n_entries_with_values = 0  # of maps
         self.is_sequence = is_sequence
         self.all_specs = specs
         self.specs: dict[tuple[int, bytes], Spec] = {}
@@ -243,6 +250,9 @@ class Walk:
                 if field.type == START:
                     self.found.add("unknown")
                 known = 2 if self.is_sequence else 1
+                if field.number == 1 and field.type not in (DELIMITED, START):
+                    self.found.add("number")
+                    self.narrower.add("no value")
                 if field.number <= known and field.type == DELIMITED:
                     self.map(field.number, field.content, entries)
                 elif self.is_sequence:
@@ -286,6 +296,8 @@ class Walk:
                     (keys if part.number == 1 else values).append(part.content)
             except UnreadableError:
                 is_readable = False
+            self.n_entries += 1
+            self.n_entries_with_values += bool(values)
             if sorted(order) != [1, 2]:
                 self.found.add("entry")
                 if len(values) > 1 or len(keys) > 1:
@@ -588,6 +600,8 @@ def find_differences(
     """Return the differences from TensorFlow, and reasons for protobuf to reject it."""
     walk = Walk(specs, is_sequence=is_sequence)
     walk.record(record)
+    if walk.n_entries and not walk.n_entries_with_values:
+        walk.narrower.add("no value")
     return walk.found, walk.narrower
 
 
