@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastrec as fr
-from fastrec import convert
 from fastrec.cli import demo_images  # the images and classifier of `fastrec demo`:
 from fastrec.cli.softmax import Softmax  # any other model works as well
 
 N_EPOCHS = 2
 BATCH_SIZE = 256
+FEATURES = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
 
 
 def main() -> None:
@@ -47,9 +47,8 @@ def main() -> None:
         print(f"{name}: {len(paths)} files, such as {paths[0]}")
 
     # Shards -> batches. The spec decodes byte strings to arrays.
-    features = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
-    train = fr.open(shards["train"], features=features)
-    test = fr.open(shards["test"], features=features)
+    train = fr.open(shards["train"], features=FEATURES)
+    test = fr.open(shards["test"], features=FEATURES)
     print(f"{len(train):,} training records, {len(test):,} test records")
 
     # Batches -> a model. Each epoch is a new shuffle of all records.
@@ -72,9 +71,13 @@ def write_shards(folder: Path, out: Path) -> dict[str, list[str]]:
     """Write the IDX files of a folder as TFRecord files; return their paths."""
     shards = {}
     for name, prefix in [("train", "train"), ("test", "t10k")]:
-        shards[name] = convert.write_tfrecords(
-            [idx_file(folder, prefix, "images"), idx_file(folder, prefix, "labels")],
+        shards[name] = fr.write(
             out / (name + "-{shard:05d}-of-{num_shards:05d}.tfrecord"),
+            {
+                "image": read_idx(idx_file(folder, prefix, "images")),
+                "label": read_idx(idx_file(folder, prefix, "labels")),
+            },
+            features=FEATURES,
             num_shards=4,
             overwrite=True,
         )
@@ -101,6 +104,16 @@ def idx_file(folder: Path, prefix: str, what: str) -> Path:
     if not found:
         raise SystemExit(f"{folder} has no file {prefix}-{what}-idx*-ubyte.gz")
     return found[0]
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Return the array of an IDX file of bytes: magic, sizes, values."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        data = file.read()
+    if data[:3] != b"\0\0\x08":
+        raise SystemExit(f"{path} must be an IDX file of bytes, got {data[:3]!r}")
+    shape = np.frombuffer(data, ">u4", data[3], offset=4)
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
 
 
 def write_synthetic(folder: Path, n_records: int) -> Path:

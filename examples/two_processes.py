@@ -21,13 +21,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 import fashion_mnist
 import fastrec as fr
-from fastrec import convert
 
 N_EPOCHS = 2
 GLOBAL_BATCH_SIZE = 256
 N_RECORDS = 12_000
 DATA = Path("two-processes")
-FEATURES = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
 
 
 def main() -> None:
@@ -37,9 +35,13 @@ def main() -> None:
         return
     DATA.mkdir(exist_ok=True)
     idx = fashion_mnist.write_synthetic(DATA, N_RECORDS)  # or download the real files
-    convert.write_tfrecords(
-        [idx / "train-images-idx3-ubyte.gz", idx / "train-labels-idx1-ubyte.gz"],
+    fr.write(
         DATA / "train-{shard:05d}-of-{num_shards:05d}.tfrecord",
+        {
+            "image": fashion_mnist.read_idx(idx / "train-images-idx3-ubyte.gz"),
+            "label": fashion_mnist.read_idx(idx / "train-labels-idx1-ubyte.gz"),
+        },
+        features=fashion_mnist.FEATURES,
         num_shards=3,  # files and processes need not match
         overwrite=True,
     )
@@ -55,7 +57,7 @@ def train() -> None:
     # The loader takes rank and world size from the process group. All ranks make the
     # same number of steps, and each record is used once per epoch.
     loader = fr.torch.loader(
-        fr.open(DATA / "train-*.tfrecord", features=FEATURES),
+        fr.open(DATA / "train-*.tfrecord", features=fashion_mnist.FEATURES),
         global_batch_size=GLOBAL_BATCH_SIZE,
         shuffle=True,
         seed=0,

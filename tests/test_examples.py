@@ -16,6 +16,7 @@ import gzip
 import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,18 @@ def accuracy(shown: str) -> float:
 
 def idx_values(path: Path, header_bytes: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(gzip.decompress(path.read_bytes())[header_bytes:], np.uint8)
+
+
+def test_damaged_idx_files_are_refused(tmp_path: Path) -> None:
+    read_idx = runpy.run_path(str(EXAMPLES / "fashion_mnist.py"))["read_idx"]
+    path = tmp_path / "labels-idx2-ubyte"
+    good = b"\0\0\x08\2\0\0\0\2\0\0\0\1\3\4"
+    path.write_bytes(good)
+    assert read_idx(path).tolist() == [[3], [4]]
+    for bad in [good[:n] for n in range(len(good))] + [good + b"\5", b"\1" + good]:
+        path.write_bytes(bad)
+        with pytest.raises((IndexError, SystemExit, ValueError)):
+            read_idx(path)
 
 
 def sorted_rows(images: npt.NDArray[Any], labels: npt.NDArray[Any]) -> list[bytes]:

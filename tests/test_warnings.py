@@ -57,8 +57,9 @@ def by_encoding(_: Path) -> None:
 
 
 def by_converting(path: Path) -> None:
-    np.save(path.with_suffix(".npy"), HUGE)
-    convert.write_tfrecords(path.with_suffix(".npy"), path)
+    pytest.importorskip("pyarrow")
+    path.with_suffix(".csv").write_text(f"n\n{HUGE[0]}\n")
+    convert.write_tfrecords(path.with_suffix(".csv"), path)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,6 @@ def adapters(ds: fr.Dataset) -> None:
 
 
 def submodules() -> None:
-    assert_type(fr.convert.open_source(["a.npz"]), fr.convert.Source)
+    assert_type(fr.convert.open_source(["a.csv"]), fr.convert.Source)
     assert_type(fr.compat.tf_io.VarLenFeature("int64"), fr.compat.tf_io.VarLenFeature)
     fr.theano  # type: ignore[attr-defined]  # noqa: B018

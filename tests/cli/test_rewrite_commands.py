@@ -16,7 +16,6 @@ import subprocess
 import zlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("typer")
@@ -348,8 +347,8 @@ def test_after_ctrl_c_nothing_is_written(
             if at == "write":
                 pytest.skip("pyarrow writes tables")
         else:
-            source = tmp_path / "n.npy"
-            np.save(source, np.arange(100_000))
+            source = tmp_path / "n.csv"
+            source.write_text("\n".join(["n", *map(str, range(100_000))]))
     arguments: list[str | Path] = [command, source, "-o", out / target, *options]
     if is_replacing:
         run(*arguments)

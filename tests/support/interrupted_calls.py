@@ -119,15 +119,11 @@ def _write(_: Data, folder: Path, n_threads: int) -> Untyped:
     )
 
 
-def _convert(data: Data, folder: Path, _: int) -> Untyped:
-    source = data.folder / "numbers.npy"
-    if not source.exists():
-        np.save(source, np.arange(300))
-    from fastrec import convert
+def _convert(_: Data, folder: Path, _threads: int) -> Untyped:
+    import pyarrow as pa
 
-    return _written(
-        convert.write_tfrecords(source, folder / "out.tfrecord", overwrite=True),
-    )
+    table = pa.table({"n": np.arange(300)})
+    return _written(fr.write(folder / "out.tfrecord", table, overwrite=True))
 
 
 def _table(data: Data, folder: Path, _: int) -> Untyped:
@@ -246,14 +242,13 @@ CALLS: dict[str, Call] = {
     "parse": _parse,
     "encode": _encode,
     "write": _write,
-    "convert": _convert,
     "torch_rows": _torch_rows,
     "grain_rows": _grain_rows,
     "grain_batches": _grain_batches,
     "polars_scan": _polars_scan,
 }
 if importlib.util.find_spec("pyarrow"):
-    CALLS |= {"to_table": _table, "to_arrow": _arrow}
+    CALLS |= {"convert": _convert, "to_table": _table, "to_arrow": _arrow}
 if importlib.util.find_spec("typer"):
     CALLS |= {
         "verify": _verify("damaged"),

@@ -9,6 +9,7 @@ not installed, or if it has another mark. Of a shell block, the fastrec commands
 from __future__ import annotations
 
 import ast
+import gzip
 import importlib.util
 import json
 import re
@@ -162,7 +163,13 @@ def set_up() -> dict[str, Any]:
             raise AssertionError(msg)
 
     images = rng.integers(0, 256, (n, 28, 28), np.uint8)
-    return {"step": step, "images": images, "labels": np.arange(n) % 10}
+    labels = np.arange(n) % 10
+    np.savez("arrays.npz", x=rng.random((n, 3)), y=labels)
+    for name, array in [("images-idx3", images), ("labels-idx1", np.uint8(labels))]:
+        header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+        idx = gzip.compress(header + array.tobytes())
+        Path(f"train-{name}-ubyte.gz").write_bytes(idx)
+    return {"step": step, "images": images, "labels": labels}
 
 
 def run_python(block: Block, names: dict[str, Any]) -> None:

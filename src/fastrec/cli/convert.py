@@ -42,8 +42,8 @@ from fastrec.writer.shard_names import ShardNames
 
 __all__ = ["convert"]
 
-# Formats that only the input may have.
-_INPUT_SUFFIXES = (".csv", ".tsv", ".npy", ".npz", ".json", ".jsonl")
+# Formats that cannot be written.
+_OTHER_SUFFIXES = (".csv", ".tsv", ".npy", ".npz", ".json", ".jsonl")
 
 
 class _OnError(str, enum.Enum):
@@ -56,10 +56,9 @@ def convert(
         list[str],
         typer.Argument(
             metavar="SOURCE",
-            help="Files, globs in quotes, or directories: IDX (MNIST), .npy, .npz, .csv, "
-            ".tsv, .parquet, .arrow, .feather, or folders of images as "
-            "DIR/class/name.jpg or DIR/name.jpg. For a table or images, TFRecord files, "
-            "or - for stdin.",
+            help="Files, globs in quotes, or directories: .csv, .tsv, .parquet, .arrow, "
+            ".feather, or folders of images as DIR/class/name.jpg or DIR/name.jpg. For a "
+            "table or images, TFRecord files, or - for stdin.",
             show_default=False,
         ),
     ],
@@ -115,9 +114,9 @@ def convert(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Convert arrays, tables and images to TFRecord files, or TFRecord files back.
+    """Convert tables and images to TFRecord files, or TFRecord files back.
 
-    Arrays of three or more dimensions are written as bytes; the command prints the specs
+    Tensors of two or more dimensions are written as bytes; the command prints the specs
     to read them. Images are not re-encoded. A null omits the feature of the record. A
     table appears when it is complete, a shard as well, and files with {num_shards} when
     all are.
@@ -207,7 +206,7 @@ def _check_used(
 ) -> None:
     """Refuse options that the output cannot use, and outputs that cannot be written."""
     suffix = Path(out).suffix.lower()
-    if suffix in _INPUT_SUFFIXES:
+    if suffix in _OTHER_SUFFIXES:
         msg = f"cannot write {suffix} files; use one of {', '.join(TABLE_SUFFIXES)}"
         raise typer.BadParameter(msg, param_hint="--out")
     is_table = suffix in TABLE_SUFFIXES

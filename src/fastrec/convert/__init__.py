@@ -1,13 +1,11 @@
 """Convert files of other formats to TFRecord files, and these to tables and images.
 
-IDX, .npy and .npz files need NumPy only. CSV, Parquet, Arrow and Feather files need the
-extra ``arrow`` (pyarrow), and folders of images the extra ``image`` (Pillow). Files are
-converted batch by batch, except .npz and gzipped IDX files, which are read into memory.
+CSV, Parquet, Arrow and Feather files need the extra ``arrow`` (pyarrow), and folders of
+images the extra ``image`` (Pillow). Files are converted batch by batch.
 
 >>> from fastrec import convert
 >>> convert.write_tfrecords(
-...     ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"],
-...     "train-{shard:05d}-of-{num_shards:05d}.tfrecord",
+...     "train.csv", "train-{shard:05d}-of-{num_shards:05d}.tfrecord"
 ... )  # doctest: +SKIP
 >>> convert.write_table("train-*.tfrecord", "train.parquet")  # doctest: +SKIP
 """

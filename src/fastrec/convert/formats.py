@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fastrec import _core
-from fastrec.convert.arrays import ArraySource
 from fastrec.convert.source import Source
 from fastrec.options import extra
 from fastrec.printable import printable
@@ -20,16 +18,8 @@ _KIND_OF_SUFFIX = {
     **dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow"),
     **dict.fromkeys((".csv", ".tsv"), "csv"),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    ".npy": "npy",
-    ".npz": "npz",
 }
-_KIND_OF_MAGIC = {
-    b"PAR1": "parquet",
-    b"ARROW1": "arrow",
-    b"\x93NUMPY": "npy",
-    b"PK\x03\x04": "npz",
-    b"\0\0": "IDX",
-}
+_KIND_OF_MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow"}
 
 
 def open_source(
@@ -47,10 +37,6 @@ def open_source(
         Files, globs and directories, all of one kind:
 
         ==============================  ================================================
-        IDX (MNIST; also gzipped)       one column per file: ``image``, ``label``
-        .npy                            one column per file, with the name of the file;
-                                        or the fields of structured arrays
-        .npz                            one column per array
         .csv, .tsv (also gzipped),      the columns of the table; needs pyarrow
         .parquet, .arrow, .feather
         a directory of images           ``image``, ``height``, ``width``, ``depth``,
@@ -58,8 +44,7 @@ def open_source(
                                         ``label`` and ``class``; needs Pillow
         ==============================  ================================================
 
-        Several tables or .npz files are concatenated; tables are cast to the types of
-        the first one.
+        Several tables are concatenated, and cast to the types of the first one.
     columns : sequence of str, optional
         The columns to read, in this order; by default all.
     types : mapping of str to str, optional
@@ -91,8 +76,9 @@ def open_source(
 
     Notes
     -----
-    Arrays of three or more dimensions are written as one byte string per row, for
-    `fastrec.Raw`; arrays of two dimensions as lists. A null omits the feature.
+    Tensors of two or more dimensions are written as one byte string per row, for
+    `fastrec.Raw`. A null omits the feature. Arrays are read with NumPy and written with
+    `fastrec.write`.
 
     Examples
     --------
@@ -106,8 +92,7 @@ def open_source(
     if len(kinds) > 1:
         raise ValueError(f"files must all be of one kind, got {kinds}")
     (kind,) = kinds
-    is_table = kind in ("arrow", "csv", "parquet")
-    if types and not is_table:
+    if types and kind == "images":
         raise ValueError(
             f"types= requires tables (CSV, Parquet, Arrow), got {kinds[kind]}"
         )
@@ -117,15 +102,13 @@ def open_source(
         raise ValueError(
             f"on_error='skip' requires a directory of images, got {kinds[kind]}"
         )
-    if is_table:
-        with extra("arrow", f"reading {kind} files"):
-            from fastrec.convert.tables import TableSource
-        return TableSource(kind, files, columns, types)
     if kind == "images":
         with extra("image", "reading folders of images"):
             from fastrec.convert.images import ImageSource
         return ImageSource(files, columns, skips=on_error == "skip")
-    return ArraySource(kind, files, columns)
+    with extra("arrow", f"reading {kind} files"):
+        from fastrec.convert.tables import TableSource
+    return TableSource(kind, files, columns, types)
 
 
 def _expanded(paths: Paths) -> list[str]:
@@ -151,14 +134,13 @@ def _kind(path: str) -> str:
             f"{printable(path)} is already a TFRecord file; to write a table, use an "
             "output path that ends in .parquet, .arrow or .feather"
         )
-    if re.search(r"[-._]idx\d", name):
-        return "IDX"
     with Path(path).open("rb") as file:
-        first_bytes = file.read(8)
+        first_bytes = file.read(6)
     for magic, kind in _KIND_OF_MAGIC.items():
         if first_bytes.startswith(magic):
             return kind
     raise ValueError(
-        f"cannot recognize the format of {printable(path)}; supported are IDX, .npy, "
-        ".npz, .csv, .tsv, .parquet, .arrow and .feather files, and directories of images"
+        f"cannot recognize the format of {printable(path)}; supported are .csv, .tsv, "
+        ".parquet, .arrow and .feather files, and directories of images; read arrays (IDX, "
+        ".npy, .npz) with NumPy: fr.write(path, {...}); see docs/writing.md"
     )

@@ -35,7 +35,7 @@ class Source(ABC):
     Attributes
     ----------
     features : dict of str to spec
-        Specs of columns that need one: `fastrec.Raw` for arrays of three or more
+        Specs of columns that need one: `fastrec.Raw` for tensors of two or more
         dimensions. Pass it to ``fastrec.Writer(features=)``, and to
         ``fastrec.open(features=)`` with the specs of the other columns.
     n_rows : int
