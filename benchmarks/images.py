@@ -119,7 +119,9 @@ def tf_epoch(path: str, fit: str, n_threads: int, is_accurate: bool) -> Epoch:
         image = pixels(row["image"])
         if fit != "exact":
             is_smooth = fit == "antialias"
-            return tf.image.resize(image, (SIDE, SIDE), antialias=is_smooth), row["label"]
+            return tf.image.resize(image, (SIDE, SIDE), antialias=is_smooth), row[
+                "label"
+            ]
         return tf.ensure_shape(image, (HEIGHT, WIDTH, 3)), row["label"]
 
     dataset = (

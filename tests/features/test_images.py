@@ -482,7 +482,9 @@ def test_the_scans_of_a_jpeg_are_limited(tmp_path: Path) -> None:
     most = data[:end] + scan * (100 - n_scans) + data[end:]
     assert decoded(most, (8, 8), fit="resize").any()
     ds = opened(tmp_path, most[:end] + scan + most[end:], shape=(8, 8), fit="resize")
-    with pytest.raises(fr.LimitError, match="101 scans.*max_image_scans=100") as caught:
+    with pytest.raises(
+        fr.LimitError, match=r"101 scans.*max_image_scans=100"
+    ) as caught:
         ds[0]
     assert caught.value.code == "image_scans"
     ds = open_dataset(ds.files[0], limits=fr.Limits(max_image_scans=101))
@@ -859,7 +861,9 @@ def test_photographs_are_resized_as_by_tensorflow_and_pillow(
     whole = tf.io.decode_jpeg(data, dct_method="INTEGER_ACCURATE")
     for antialias in (True, False):
         expected = tf.image.resize(whole, size, antialias=antialias).numpy()
-        differences = abs(decoded(data, size, fit="resize", antialias=antialias) - expected)
+        differences = abs(
+            decoded(data, size, fit="resize", antialias=antialias) - expected
+        )
         assert differences.max() <= (2 if antialias else 1.5)
         assert differences.mean() < 0.5
     image = PIL.open(BytesIO(data)).resize(size[::-1], PIL.Resampling.BILINEAR)
