@@ -647,7 +647,7 @@ ODD_URLS = [
     Path(f"https://user:{SECRET}@h/x"),
     f"http://user:{SECRET}@h/x".encode(),
     f"'http://user:{SECRET}@h/x'",
-    f"/directory/http://user:{SECRET}@h/x",
+    f"directory/http://user:{SECRET}@h/x",
 ]
 USES: dict[str, Callable[[Untyped], object]] = {
     "open": fr.open,
