@@ -49,12 +49,6 @@ FILE = tfrecord_file(
 PACKS: dict[str, Pack] = {"plain": bytes, "gzip": gzip.compress, "zlib": zlib.compress}
 
 
-@pytest.fixture(autouse=True)
-def _no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide TensorFlow, unless a test requests it."""
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-
-
 def run(*arguments: str | Path, status: int = 0) -> str:
     """Run ``fastrec bench`` with minimal time; return its output."""
     line = ["bench", *map(str, arguments), "--seconds", "0"]
@@ -90,7 +84,6 @@ def test_every_stage_has_its_line(write: Write, form: str) -> None:
     assert [start for start in starts if start in stages] == stages
     assert "all, num_threads=1" in starts
     assert "memcpy of the same bytes" in starts
-    assert "tf.data was not measured: TensorFlow is not installed" in lines
     assert ("\nverdict: " in out) != ("\nprovisional verdict: " in out)
 
 
@@ -111,7 +104,6 @@ def test_json_has_all_results(write: Write, form: str) -> None:
         assert row["mb_per_s"] == pytest.approx(
             row["records_per_s"] * len(FILE) / N / 1e6
         )
-    assert found["tf_data"] == []
     assert found["verdict"]["text"]
 
 
@@ -421,42 +413,3 @@ def test_a_missing_column_is_a_usage_error(write: Write) -> None:
     errors = run(write(FILE), "--columns", "label", status=2)
     assert "--columns" in errors
     assert "'label'" in errors
-
-
-# With TensorFlow.
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize("form", PACKS)
-def test_tf_data_is_measured(
-    write: Write, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
-    pytest.importorskip("tensorflow")
-    found = report(write(PACKS[form](FILE)))
-    assert found["tf_data_missing"] == ""
-    assert found["tf_data"][0]["name"] == "tf.data, 1 thread"
-    assert all(row["wall_ns"] > 0 for row in found["tf_data"])
-
-
-@pytest.mark.oracle
-def test_tf_data_reads_the_same_columns(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
-    pytest.importorskip("tensorflow")
-    from fastrec.cli import tf_data
-
-    record = sequence({b"n": ("int64", [3])}, {b"steps": [("int64", [1, 2])] * 5})
-    ds = fr.open(write(tfrecord_file([record] * 7)))
-    batches = tf_data.make_batches(ds, 7, batch_size=4, n_threads=1)
-    context, lists, _ = next(batches)
-    assert context["n"].numpy().tolist() == [3] * 4
-    assert lists["steps"].shape[0] == 4
-
-    ds = fr.open(write(FILE))
-    batches = tf_data.make_batches(ds, N, batch_size=256, n_threads=2)
-    expected = ds[0:256]
-    batch = next(batches)
-    assert batch["n"].numpy().tolist() == np.asarray(expected["n"]).tolist()
-    assert batch["image"].numpy().tolist() == expected["image"].tolist()

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import fastrec as fr
 from fastrec import _core
-from fastrec.cli import costs, tf_data
+from fastrec.cli import costs
 from fastrec.cli.arguments import AsJson, BatchSize, Columns, Paths, names_in
 from fastrec.cli.costs import FirstRead, Measured, Sample, Stage
 from fastrec.cli.inputs import files_of, indexed
@@ -44,9 +44,8 @@ def bench(
 ) -> None:
     """Measure what reading, checksums and decoding cost, and how threads help.
 
-    Reads the first 256 MiB of the files several times and reports the least times. If
-    TensorFlow is installed, tf.data reads the same columns of the same records. Records
-    that are not Examples are delivered as bytes. It writes no files but indexes.
+    Reads the first 256 MiB of the files several times and reports the least times.
+    Records that are not Examples are delivered as bytes. It writes no files but indexes.
     """
     out = console()
     files = files_of(paths, joins=True)
@@ -87,8 +86,7 @@ def _measured(
         loaders[n] = partial(costs.decode, loader, sample)
     stages[last] = loaders.pop(0)
     threads = {f"num_threads={n}": stage for n, stage in loaders.items()}
-    peers, missing = _tf_stages(sample, batch_size, default_num_threads())
-    every = stages | threads | peers | {_MEMCPY: costs.memcpy(sample)}
+    every = stages | threads | {_MEMCPY: costs.memcpy(sample)}
     with Bar("measuring", "seconds") as bar:
         measured = costs.measure(every, seconds, bar)
     timings = measured.timings
@@ -109,9 +107,7 @@ def _measured(
         "first_read_from": "disk" if first.is_from_disk else "page cache",
         "stages": [_row(name, timings[name], sample) for name in stages],
         "threads": [_row(name, timings[name], sample) for name in threads],
-        "tf_data": [_row(name, timings[name], sample) for name in peers],
         "memcpy": _row(_MEMCPY, timings[_MEMCPY], sample),
-        "tf_data_missing": missing,
         "decoding_skipped": sample.not_decoded,
         "busy": busy,
         "verdict": verdict._asdict(),
@@ -150,28 +146,6 @@ def _busy(
     )
 
 
-def _tf_stages(
-    sample: Sample, batch_size: int, n_threads: int
-) -> tuple[dict[str, Stage], str]:
-    """Return stages of tf.data on one and all threads, or the reason why not."""
-    if sample.not_decoded:
-        return {}, "the records are not decoded"
-    stages: dict[str, Stage] = {}
-    n_records = sample.n_records
-    for n in sorted({1, n_threads}):
-        try:
-            batches = tf_data.make_batches(
-                sample.dataset, n_records, batch_size=batch_size, n_threads=n
-            )
-        except ModuleNotFoundError:
-            return {}, "TensorFlow is not installed"
-        except ValueError as error:
-            return {}, str(error)
-        name = f"tf.data, {counted(n, 'thread')}"
-        stages[name] = partial(tf_data.stage, batches, batch_size, n_records)
-    return stages, ""
-
-
 # Printing.
 
 
@@ -192,11 +166,8 @@ def _print_report(out: Console, report: dict[str, Any]) -> None:
     first, *added = report["stages"]
     labels = {first["name"]: first, **{f"+ {row['name']}": row for row in added}}
     labels |= {f"all, {row['name']}": row for row in report["threads"]}
-    labels |= {f"all, {row['name']}": row for row in report["tf_data"]}
     labels[_MEMCPY] = report["memcpy"]
     print_table(out, head, [[label, *_cells(row)] for label, row in labels.items()])
-    if report["tf_data_missing"]:
-        out.print(f"tf.data was not measured: {printable(report['tf_data_missing'])}")
     if report["decoding_skipped"]:
         out.print(f"decoding was not measured: {printable(report['decoding_skipped'])}")
     kind = "provisional verdict" if report["busy"] else "verdict"
