@@ -15,7 +15,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import sys
 import zlib
 from collections.abc import Callable, Generator
 from pathlib import Path
