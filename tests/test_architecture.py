@@ -42,6 +42,7 @@ PYTHON_ROOMS = [
     *(
         "printable",
         "display",
+        "foreign_files",
         "errors",
         "hints",
         "options",

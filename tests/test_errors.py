@@ -147,6 +147,47 @@ def test_what_is_no_damage_has_no_such_cure(write: Write) -> None:
         assert caught.value.hint == ""
 
 
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00", "git lfs pull"),
+        (b"<!DOCTYPE html>\n<html>", "an HTML page"),
+        (b" <html><body>Not Found", "an HTML page"),
+        (b"PAR1\x15\x04\x15", "a Parquet file: run: fastrec convert"),
+        (b"ARROW1\0\0", "an Arrow file"),
+        (b"PK\x03\x04\x14\0\0\0", "a zip or .npz file"),
+        (b"a.txt".ljust(257, b"\0") + b"ustar\0", "a tar file"),
+        (b"\x89HDF\r\n\x1a\n\0", "an HDF5 file"),
+        (b"SEQ\x06\x19org.apache", "a Hadoop SequenceFile"),
+        (b"\x83\xafp\xd1\r\x88J?\0", "a Riegeli or ArrayRecord file"),
+        (b"\x28\xb5\x2f\xfd\x04", "a Zstandard file"),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF", "a JPEG file"),
+        (b"\0" * 64, "begins with zeros"),
+    ],
+)
+def test_a_file_of_another_format_is_named(
+    write: Write, head: bytes, name: str
+) -> None:
+    path = write(head + b"\x01" * 500)
+    for read in (
+        lambda: list(open_dataset(path, features={"n": "int64"}).loader(2)),
+        lambda: fr.open(path)[0],
+        lambda: list(fr.read_records(path)),
+        lambda: fr.build_index(path),
+    ):
+        with pytest.raises(fr.CorruptionError) as caught:
+            read()
+        assert name in str(caught.value)
+        assert "fastrec repair" not in str(caught.value)
+
+
+def test_damage_to_the_first_frame_is_repaired(write: Write) -> None:
+    data = bytearray(tfrecord_file([b"abc"] * 9))
+    data[0] ^= 1
+    with pytest.raises(fr.CorruptionError, match="fastrec repair"):
+        fr.build_index(write(bytes(data)))
+
+
 def test_paths_in_a_cure_can_be_pasted(tmp_path: Path) -> None:
     path = tmp_path / "a b.gz"
     path.write_bytes(gzip.compress(tfrecord_file([RECORD]))[:-1])

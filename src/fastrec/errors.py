@@ -22,6 +22,7 @@ import os
 import re
 
 from fastrec import _core
+from fastrec.foreign_files import advice_about
 from fastrec.printable import printable
 
 __all__ = [
@@ -153,8 +154,19 @@ _DAMAGE = frozenset(
 
 def advise_repair(error: Error) -> None:
     """Make repairing the file the hint of an error, if it is about damage to one."""
-    if error.code in _DAMAGE and error.path is not None:
+    if not _advise_foreign(error) and error.code in _DAMAGE and error.path is not None:
         error.hint = f"Run: {_repair(error.path)}"
+
+
+def _advise_foreign(error: Error) -> bool:
+    """Name the format of a file whose first frame is damaged, if it is a known one."""
+    if error.path is None or error.offset != 0:
+        return False
+    if error.code != "not_tfrecord" and error.code not in _DAMAGE:
+        return False
+    advice = advice_about(error.path)
+    error.hint = advice or error.hint
+    return bool(advice)
 
 
 def hint_by_number(path: str) -> str:
@@ -172,7 +184,7 @@ def advise_on_error(error: Error) -> None:
     A damaged payload costs one record with "skip" if the end of its frame is proven. Of a
     file whose framing is broken, "skip" would leave out the rest.
     """
-    if error.code not in _DAMAGE or error.path is None:
+    if error.code not in _DAMAGE or error.path is None or _advise_foreign(error):
         return
     repair = _repair(error.path)
     if error.code == "payload_checksum" and _is_end_proven(error):
