@@ -130,3 +130,39 @@ def test_wrong_urls_are_one_line_errors(server: ObjectServer) -> None:
         assert errors.startswith("error: ")
         assert url in errors
         assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("count", "URL"),
+        ("verify", "URL"),
+        ("index", "URL"),
+        ("index", "FILE", "--index-dir", "URL"),
+        ("images", "FILE", "--out", "URL.txt"),
+        ("repair", "FILE", "--out", "URL.gz"),
+        ("reshard", "FILE", "--out", "URL.gz"),
+        ("reshard", "FILE", "--num-shards", "2", "--out", "URL"),
+        ("reshard", "FILE", "--num-shards", "2", "--out", "URL/"),
+        ("shuffle", "FILE", "--out", "URL"),
+        ("shuffle-report", "FILE", "--plot", "URL.txt"),
+        ("convert", "FILE", "--out", "URL.parquet"),
+        ("convert", "URL.csv", "--out", "URL"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("url", ["http:/u:hunter2@h/x", "s3://k:hunter2/@b/x"])
+def test_credentials_are_in_no_error_of_a_command(
+    command: tuple[str, ...],
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "a.tfrecord"
+    file.write_bytes(FILES["a.tfrecord"])
+    words = [word.replace("URL", url).replace("FILE", str(file)) for word in command]
+    _, errors = run(*words, status=2)
+    assert "h/x" in errors or "b/x" in errors
+    assert "hunter2" not in errors
+    assert list(tmp_path.iterdir()) == [file]

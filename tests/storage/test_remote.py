@@ -626,6 +626,7 @@ ODD_URLS = [
     f"s3://b/x?X-Amz-Signature={SECRET}",
     f"s3://AKIA:{SECRET}@",
     f"s3://AKIA:signed/{SECRET}@b/x",
+    f"s3://AKIA:{SECRET}/@b/x",
     f"abfss://c:{SECRET}@account/x",
     f"foo://user:{SECRET}@h/x",
     f"foo://h/x?token={SECRET}",
@@ -673,6 +674,17 @@ def test_an_odd_url_is_an_error_without_its_credentials(
     with pytest.raises((ValueError, TypeError, OSError)) as caught:
         USES[use](url)
     assert secrets_in(caught.value) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tfrecord"]
+
+
+@pytest.mark.parametrize("use", ["open", "write", "cache_dir", "index_dir"])
+def test_a_url_as_a_path_object_is_an_error(
+    use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.tfrecord").write_bytes(tfrecord_file(rows(0)))
+    with pytest.raises(ValueError, match=r"URL must be a str .*, got 's3:/bucket/a/b'"):
+        USES[use](Path("s3://bucket/a/b"))
     assert [path.name for path in tmp_path.iterdir()] == ["x.tfrecord"]
 
 

@@ -18,6 +18,7 @@ from fastrec.cli.records import PlacedRecord, message_of, sampled_records
 from fastrec.cli.terminal import console, counted, printable, when_interrupted
 from fastrec.options import extra
 from fastrec.storage.atomic import replacement
+from fastrec.storage.urls import redacted
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -76,7 +77,7 @@ def images(
     an empty frame with the number of its record, and the exit status is 1.
     """
     if out.suffix.lower() not in _SUFFIXES:
-        msg = f"must end in one of {', '.join(_SUFFIXES)}, got {out}"
+        msg = f"must end in one of {', '.join(_SUFFIXES)}, got {redacted(str(out))}"
         raise typer.BadParameter(msg, param_hint="--out")
     if out.exists() and not overwrite:
         msg = f"{out} exists; --overwrite replaces it"

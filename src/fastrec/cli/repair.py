@@ -27,6 +27,7 @@ from fastrec.options import default_num_threads
 from fastrec.rewrite import copy
 from fastrec.storage.atomic import replacement
 from fastrec.storage.compression import COMPRESSED_SUFFIXES, inflated
+from fastrec.storage.urls import redacted
 
 __all__ = ["copy_intact", "repair"]
 
@@ -73,7 +74,10 @@ def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, str]:
     is_file = len(files) == 1 and not Path(paths[0]).is_dir()
     msg = ""
     if is_file and out.suffix.lower() in COMPRESSED_SUFFIXES:
-        msg = f"output is not compressed; use a name without {out.suffix}, got {out}"
+        msg = (
+            f"output is not compressed; use a name without {out.suffix}, got "
+            f"{redacted(str(out))}"
+        )
     targets = {path: str(out) for path in files}
     try:
         if not is_file:

@@ -38,6 +38,7 @@ from fastrec.cli.terminal import (
 )
 from fastrec.options import extra
 from fastrec.storage.parallel import Progress
+from fastrec.storage.urls import redacted
 
 __all__ = ["as_shuffle", "loader_draws", "shuffle_report"]
 
@@ -170,7 +171,9 @@ def as_shuffle(text: str) -> Shuffle:
 def _check_plot(path: Path) -> None:
     """Raise errors about the plot before reading the data."""
     if path.suffix.lower() not in _PLOT_SUFFIXES:
-        msg = f"must end in one of {', '.join(_PLOT_SUFFIXES)}, got {path}"
+        msg = (
+            f"must end in one of {', '.join(_PLOT_SUFFIXES)}, got {redacted(str(path))}"
+        )
         raise typer.BadParameter(msg, param_hint="--plot")
     with extra("plot", "--plot"):
         import matplotlib as _  # noqa: F401

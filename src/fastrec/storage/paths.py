@@ -147,7 +147,7 @@ def asked_in_threads(call: Callable[[_A, Faults], _T], items: Sequence[_A]) -> l
 def path_of_url(path: str) -> str:
     """Return the path of a ``file://`` URL, or any other path with ``~`` expanded.
 
-    Raises a ValueError for a mistyped URL with credentials, such as a `Path` of one.
+    Raises a ValueError for what seems to be a mistyped URL, or a `Path` of one.
     """
     if prefix := _FILE_URL.match(path):
         # Unquote to bytes, because names may not be UTF-8. Keep "?", which may be a

@@ -30,7 +30,7 @@ _LIKE_URL = re.compile(
     r"(\s*(?:b?['\"]|.*/(?=[^/]*:/))??([A-Za-z][A-Za-z0-9+.-]+)(:/*|//))(.*)",
     re.DOTALL,
 )
-_NO_PORT = re.compile(r"(\[[^]]*\]|[^:\[]*):.*[^0-9]")
+_NO_PORT = re.compile(r"(\[[^]]*\]|[^:\[]*):(?![0-9]*\Z).*")
 _QUERY = re.compile(r"\?(?=[A-Za-z][\w.-]*=).*", re.DOTALL)
 _CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+:/)")
 # Parameters that each signing of a URL for S3 or Google Cloud Storage changes. They do
@@ -134,8 +134,9 @@ def _has_raw_password(rest: str) -> bool:
 
 
 def is_mistyped(path: str) -> bool:
-    """Return whether a path that is not a URL seems to be one with credentials."""
-    return _LIKE_URL.match(path) is not None and redacted(path) != path
+    """Return whether a path seems to be meant as a URL, such as ``Path(url)``."""
+    found = _LIKE_URL.match(path)
+    return found is not None and (found[3].startswith(":/") or redacted(path) != path)
 
 
 def refuse_unreadable(url: str) -> None:
