@@ -75,14 +75,16 @@ def test_a_forged_index_delivers_only_frames_of_its_file(
         # The name of a single file in its index is a dot.
         target = os.fsencode(index_path(str(path)))
         _core.save_indexes(target, b".", _core.Indexes([index]), [], None)
-        is_true = offsets == [*frame_offsets(data), len(data)]
         ds = open_dataset(path, features={"record": fr.Record()})
         assert len(ds) == len(offsets) - 1, "the forged index is not read"
-        for number in range(len(ds)):
+        for number in range(len(RECORDS)):
+            if number >= len(ds):  # the first error rebuilds the index
+                break
             try:
                 record = ds.records[number]
             except fr.CorruptionError as error:
                 assert error.path == str(path)  # noqa: PT017
+                n_raised += 1
             else:
                 assert frame(record) in data
         for shuffle in (False, True):
@@ -93,9 +95,9 @@ def test_a_forged_index_delivers_only_frames_of_its_file(
                 assert error.path == str(path)  # noqa: PT017
                 n_raised += 1
             else:
-                assert is_true
+                # The index is true, or an error before has rebuilt it.
                 assert sorted(found) == sorted(RECORDS)
-    assert n_raised > 40
+    assert n_raised >= 40
     assert Path(index_path(str(path))).read_bytes() != good
 
 
