@@ -114,7 +114,7 @@ class BatchIterator(Iterator[Any]):
 
     def _advance(self, at: Cursor) -> Delivered | None:
         """Return the next batch; None when the epoch ends."""
-        if self.is_unopened and at.iteration is self._begin.iteration:
+        if not self._plans and at.iteration is self._begin.iteration:
             self._begin = at  # set_epoch may have moved it
         begin = self._begin
         is_of_this_epoch = at.iteration is begin.iteration and at.epoch == begin.epoch
