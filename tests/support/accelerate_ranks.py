@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -102,6 +103,12 @@ def updates(ds: fr.Dataset) -> list[int]:
                 optimizer.zero_grad()
                 made[-1] += accelerator.sync_gradients
             list(other)  # as a validation within the epoch
+    batches = iter(loader)
+    last = weakref.ref(next(batches)["n"])
+    dropped = weakref.ref(batches)
+    del batches
+    assert last() is None, "accelerate keeps a batch"
+    assert dropped() is None, "accelerate keeps an iterator"
     return made
 
 

@@ -128,7 +128,9 @@ class Prefetcher:
             return None
         first = self._ready.popleft()
         if announce is not None:
-            announce(lambda: first.step + 1 == self._n_steps())
+            # Refers to neither the batch nor the threads of the iterator.
+            step, n_steps = first.step, self._n_steps
+            announce(lambda: step + 1 == n_steps())
         if finish is None:
             return first
         return first._replace(batch=_with_note(finish, first.batch, first.places))
