@@ -356,10 +356,12 @@ class Training(RuleBasedStateMachine):
         epoch = self._course.epoch + ahead
         for loader in self._loaders:
             loader.set_epoch(epoch)
-        if ahead or self._course.is_begun:
+        is_begun = self._course.is_begun
+        if ahead or is_begun:
             self._course.move(epoch, 0, 0)
             self._seen = []
-            self._refuse_the_running()
+        if is_begun:
+            self._refuse_the_running()  # others deliver the epoch that was set
 
     def _refuse_the_running(self) -> None:
         for iterator in self._running:
