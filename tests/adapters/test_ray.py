@@ -153,29 +153,26 @@ def test_selected_records_are_read_in_their_order(paths: list[Path]) -> None:
 def test_consumers_of_a_split_get_each_record_once(
     paths: list[Path], n_ranks: int
 ) -> None:
-    @ray.remote(num_cpus=0)
     def consumed(part: Untyped) -> list[int]:
         batches = part.iter_batches(batch_size=5)
         return [int(n) for batch in batches for n in batch["n"]]
 
+    task = ray.remote(num_cpus=0)(consumed)
     parts = read(paths, features=SPEC).streaming_split(n_ranks)
-    found = ray.get([consumed.remote(part) for part in parts])
+    found = ray.get([task.remote(part) for part in parts])
     assert sorted(n for part in found for n in part) == list(range(N))
 
 
 def test_a_loader_of_the_driver_takes_the_ranks_of_workers(paths: list[Path]) -> None:
     loader = open_dataset(paths, features=SPEC).loader(5, shuffle=True)
 
-    @ray.remote(num_cpus=0)
     def consumed(loader: Untyped) -> list[int]:
         return [int(n) for batch in loader for n in batch["n"]]
 
+    task = ray.remote(num_cpus=0)(consumed)
     ranks = [{"RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
     found = ray.get(
-        [
-            consumed.options(runtime_env={"env_vars": rank}).remote(loader)
-            for rank in ranks
-        ]
+        [task.options(runtime_env={"env_vars": rank}).remote(loader) for rank in ranks]
     )
     assert sorted(n for part in found for n in part) == list(range(N))
     assert min(map(len, found)) > 0
