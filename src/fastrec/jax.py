@@ -8,7 +8,6 @@ rows of any lengths for it, by `fastrec.FixedLenSequence` or in a transform.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -115,8 +114,6 @@ def loader(
     shard = ProcessShard.of(sharding)
     find_rank = ShardRank(shard.place, is_shared=not shard.is_local)
     made = loader_of("fr.jax.loader", source, batch_size, options, find_rank)
-    made = copy.copy(made)
-    made._follow(find_rank)
     shard.check(made)
     return with_conversion(made, Conversion(Placement(shard, made.batch_size), n_ahead))
 

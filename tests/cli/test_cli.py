@@ -160,26 +160,20 @@ def test_demo_trains_a_model_and_keeps_the_data(
 def test_the_hint_of_the_demo_works_without_an_activated_environment(
     tmp_path: Path,
 ) -> None:
-    shown = subprocess.run(
-        [sys.executable, "-m", "fastrec", "demo", "--records", "60"],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    ).stdout
-    hint = shown.rstrip().rpartition("to look at the files: ")[2]
-    head = subprocess.run(
-        ["/bin/sh", "-c", hint],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert "label" in head.stdout
+    def shown(*command: str) -> str:
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": ""},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+
+    demo = shown(sys.executable, "-m", "fastrec", "demo", "--records", "60")
+    hint = demo.rstrip().rpartition("to look at the files: ")[2]
+    assert "label" in shown("/bin/sh", "-c", hint)
 
 
 def test_a_progress_bar_appears_after_a_second_only(

@@ -24,9 +24,12 @@ MEDIA = {"bytes", "path"}
 
 def media_bytes(value: Mapping[str, Any] | None) -> bytes | None:
     """Return the bytes of an image, audio or video, or of the file that it names."""
-    if value is None or value["bytes"] is not None or value["path"] is None:
-        return None if value is None else value["bytes"]
-    return Path(value["path"]).read_bytes()
+    if value is None:
+        return None
+    data: bytes | None = value["bytes"]
+    if data is None and value["path"] is not None:
+        return Path(value["path"]).read_bytes()
+    return data
 
 
 class Source(ABC):

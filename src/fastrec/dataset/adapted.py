@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection
 from typing import Any, TypedDict
 
@@ -11,7 +12,7 @@ from fastrec.loader.collate import OnTransformError
 from fastrec.loader.listed_batches import Batches
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Shuffle
-from fastrec.loader.ranks import ALONE, RankFinder, current_rank
+from fastrec.loader.ranks import ALONE, RankFinder
 from fastrec.on_error import ErrorPolicy
 from fastrec.options import check_instance
 from fastrec.transforms.transform import Transform
@@ -45,9 +46,11 @@ def loader_of(
     source: Dataset | Loader[Any],
     batch_size: int | None,
     options: LoaderKeywords,
-    find_rank: RankFinder = current_rank,
+    find_rank: RankFinder | None = None,
 ) -> Loader[Any]:
     """Return `source` if it is a Loader, else the loader of a Dataset.
+
+    With `find_rank`, return a copy of a Loader, which takes its rank from there.
 
     Parameters
     ----------
@@ -56,7 +59,7 @@ def loader_of(
     source, batch_size, options
         The arguments of the adapter.
     find_rank : callable, optional
-        Finds the rank and world size of a Dataset's loader, unless `options` has them.
+        Finds rank and world size when an epoch begins, unless they were given.
 
     Raises
     ------
@@ -71,12 +74,16 @@ def loader_of(
                 f"{', '.join(given)}: pass the options to ds.loader()"
             )
             raise TypeError(msg)
-        return source
-    check_instance(adapter, source, Dataset, "with loader options, or a Loader")
-    keywords: dict[str, Any] = {**options}
-    if not {"rank", "world_size"} & options.keys():
-        keywords["rank"] = find_rank(ALONE)
-    return source.loader(batch_size, **keywords)
+        loader = source if find_rank is None else copy.copy(source)
+    else:
+        check_instance(adapter, source, Dataset, "with loader options, or a Loader")
+        keywords: dict[str, Any] = {**options}
+        if find_rank is not None and not {"rank", "world_size"} & options.keys():
+            keywords["rank"] = find_rank(ALONE)
+        loader = source.loader(batch_size, **keywords)
+    if find_rank is not None:
+        loader._follow(find_rank)
+    return loader
 
 
 def has_functions(dataset: Dataset) -> bool:

@@ -75,8 +75,9 @@ def current_rank(known: Rank) -> Rank:
     if torch is not None and torch.is_available() and torch.is_initialized():
         return Rank(torch.get_rank(), torch.get_world_size(), "torch.distributed")
     jax: Any = sys.modules.get("jax")
-    is_initialized = getattr(getattr(jax, "distributed", None), "is_initialized", bool)
-    if is_initialized():
+    # Old versions of JAX do not have it.
+    is_initialized = getattr(getattr(jax, "distributed", None), "is_initialized", None)
+    if is_initialized is not None and is_initialized():
         return Rank(jax.process_index(), jax.process_count(), "jax.distributed")
     for rank_name, size_name, source in _VARIABLES:
         texts = os.environ.get(rank_name, ""), os.environ.get(size_name, "")

@@ -49,10 +49,8 @@ class Announcer:
 
     def __call__(self, is_last: Callable[[], bool] | None) -> None:
         """Announce a delivered batch, or None at the end of the epoch."""
-        if (
-            "accelerate.state" not in sys.modules
-            or (accelerate := _accelerate()) is None
-        ):
+        accelerate = _accelerate()
+        if accelerate is None:
             return
         state = accelerate.GradientState()
         self._is_last = is_last or _never

@@ -12,14 +12,14 @@ import torch.utils.data
 
 import fastrec.dataset.dataset
 from fastrec.arrays.batch import Batch
-from fastrec.dataset.adapted import LoaderKeywords
+from fastrec.dataset.adapted import LoaderKeywords, loader_of
 from fastrec.loader.loader import Loader
 from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report
 from fastrec.options import non_negative_int
 from fastrec.torch.accelerate import check_not_divided
 from fastrec.torch.columns import RaggedAs, TensorBatch, check_ragged, tensors
-from fastrec.torch.ranks import loader_in_group
+from fastrec.torch.ranks import GroupRank
 from fastrec.torch.shared_epoch import EPOCH_MAX, SharedEpoch, Start, worker_place
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ __all__ = ["IterableDataset"]
 class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
     """The batches of a loader as an iterable dataset of torch.
 
-    Pass it to a DataLoader with ``batch_size=None``, which it requires: it yields whole batches, dicts of
+    Pass it to a DataLoader with ``batch_size=None``: it yields whole batches, dicts of
     tensors as `tensors` makes them. They are the batches of the loader, in its order, for
     any number of workers: worker `w` of `n` makes the steps `w`, ``w + n``, ``w + 2 * n``
     and so on. Without workers, and with one, the loader's own threads decode; with more,
@@ -97,9 +97,8 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
                 "DataLoader(data, batch_size=None, num_workers=...)"
             )
             raise TypeError(msg)
-        self._loader = loader_in_group(
-            "fr.torch.IterableDataset", source, batch_size, options, process_group
-        )
+        adapter, find_rank = "fr.torch.IterableDataset", GroupRank(process_group)
+        self._loader = loader_of(adapter, source, batch_size, options, find_rank)
         self._ragged = check_ragged(ragged)
         self._shared = SharedEpoch(_start_of(self._loader))
 

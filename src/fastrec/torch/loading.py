@@ -26,7 +26,7 @@ import torch
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch
-from fastrec.dataset.adapted import LoaderKeywords
+from fastrec.dataset.adapted import LoaderKeywords, loader_of
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Conversion, with_conversion
@@ -39,7 +39,7 @@ from fastrec.torch.columns import (
     check_ragged,
     tensors,
 )
-from fastrec.torch.ranks import loader_in_group
+from fastrec.torch.ranks import GroupRank
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -119,9 +119,8 @@ def loader(
     """
     check_ragged(ragged)
     target = torch.device("cpu" if device is None else device)
-    loader = loader_in_group(
-        "fr.torch.loader", source, batch_size, options, process_group
-    )
+    find_rank = GroupRank(process_group)
+    loader = loader_of("fr.torch.loader", source, batch_size, options, find_rank)
     warn_of_gathering(loader)
     is_cuda = target.type == "cuda"
     if pin_memory is None:

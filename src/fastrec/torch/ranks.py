@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
-from typing import Any
 
 import torch.distributed
 
-from fastrec.dataset.adapted import LoaderKeywords, loader_of
-from fastrec.dataset.dataset import Dataset
-from fastrec.loader.loader import Loader
 from fastrec.loader.ranks import Rank, current_rank, rank_in_group
 
-__all__ = ["loader_in_group"]
+__all__ = ["GroupRank"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +18,7 @@ class GroupRank:
     process_group: torch.distributed.ProcessGroup | None
 
     def __call__(self, known: Rank) -> Rank:
+        """Return the rank of this process, or `known` if it stays."""
         distributed = torch.distributed
         if not (distributed.is_available() and distributed.is_initialized()):
             return current_rank(known)
@@ -52,17 +48,3 @@ class KeptRank:
 
     def __call__(self, known: Rank) -> Rank:
         return known
-
-
-def loader_in_group(
-    adapter: str,
-    source: Dataset | Loader[Any],
-    batch_size: int | None,
-    options: LoaderKeywords,
-    process_group: torch.distributed.ProcessGroup | None,
-) -> Loader[Any]:
-    """Return a copy of the loader of `source`, with the rank of this process."""
-    find_rank = GroupRank(process_group)
-    loader = copy.copy(loader_of(adapter, source, batch_size, options, find_rank))
-    loader._follow(find_rank)
-    return loader
