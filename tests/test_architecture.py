@@ -3,8 +3,8 @@
 Goal
     Data flows one way: a room includes or imports only rooms before it in the lists
     below, and no two Python modules import each other, however indirectly. Only the
-    bindings know Python. Names and texts keep to the conventions. Importing fastrec
-    imports no framework.
+    bindings know Python. Names and texts keep to the conventions. No room has more lines
+    than its limit. Importing fastrec imports no framework.
 Method
     The sources as text and as syntax trees; a fresh interpreter for the imports.
 """
@@ -63,6 +63,39 @@ PYTHON_ROOMS = [
     "__main__",
 ]
 
+# At most this many lines in a room: `git ls-files ROOM | xargs cat | wc -l`.
+LINES = {
+    "src/cpp/base": 850,
+    "src/cpp/batch": 1800,
+    "src/cpp/bindings": 5050,
+    "src/cpp/crc32c": 1100,
+    "src/cpp/decode": 3250,
+    "src/cpp/encode": 1000,
+    "src/cpp/file": 2200,
+    "src/cpp/loader": 2700,
+    "src/cpp/record": 3450,
+    "src/cpp/survey": 1350,
+    "src/cpp/wire": 2400,
+    "src/fastrec": 4050,
+    "src/fastrec/arrays": 1650,
+    "src/fastrec/arrow": 600,
+    "src/fastrec/cli": 7550,
+    "src/fastrec/compat": 950,
+    "src/fastrec/convert": 1450,
+    "src/fastrec/dataset": 2050,
+    "src/fastrec/example": 1400,
+    "src/fastrec/features": 3250,
+    "src/fastrec/loader": 3950,
+    "src/fastrec/ray": 1250,
+    "src/fastrec/rewrite": 700,
+    "src/fastrec/sources": 1350,
+    "src/fastrec/storage": 4700,
+    "src/fastrec/tfds": 950,
+    "src/fastrec/torch": 1650,
+    "src/fastrec/transforms": 1250,
+    "src/fastrec/writer": 1600,
+}
+
 BANNED_IN_TYPES = {
     "Manager",
     "Helper",
@@ -109,6 +142,29 @@ def room_of(file: Path) -> str:
 def test_the_sources_are_where_these_tests_look() -> None:
     assert {room_of(file) for file in CPP_FILES} == set(ROOMS)
     assert PYTHON / "__init__.py" in PYTHON_FILES
+
+
+def lines_in(room: str) -> int:
+    """Return the lines of a room, or of the modules that are in no package."""
+    folder = PROJECT / room
+    paths = folder.iterdir() if folder == PYTHON else folder.rglob("*")
+    sources = {".cpp", ".h", ".html", ".py", ".pyi"}
+    files = [path for path in paths if path.suffix in sources]
+    return sum(path.read_bytes().count(b"\n") for path in files)
+
+
+def test_each_room_has_a_limit_of_lines() -> None:
+    folders = [file.relative_to(PROJECT).parts for file in [*CPP_FILES, *PYTHON_FILES]]
+    assert LINES.keys() == {"/".join(parts[:-1][:3]) for parts in folders}
+
+
+@pytest.mark.parametrize("room", LINES)
+def test_a_room_keeps_its_limit_of_lines(room: str) -> None:
+    n_lines = lines_in(room)
+    assert n_lines <= LINES[room], (
+        f"{room} has {n_lines} lines, {LINES[room]} are allowed: cut as many lines, or "
+        "raise its number in LINES in this commit, and say why in the commit's message"
+    )
 
 
 @cpp
