@@ -258,9 +258,7 @@ def fuzz(session: nox.Session) -> None:
     arguments = session.posargs or [
         *("--seconds", str(FUZZ_SECONDS), "--jobs", str(os.cpu_count() or 1)),
     ]
-    session.run(
-        sys.executable, "tests/support/fuzz_campaign.py", *arguments, external=True
-    )
+    session.run(*(sys.executable, "-m", "campaigns.fuzz", *arguments), external=True)
 
 
 @nox.session(venv_backend="none")

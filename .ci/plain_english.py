@@ -19,6 +19,7 @@ PATTERNS = [
     *(
         "*.md",
         "docs/**/*.md",
+        "campaigns/*.md",
         "docs/*.py",
         ".github/**/*.md",
         ".github/**/*.yml",

@@ -121,7 +121,11 @@ CPP_FILES = sorted([*CPP.rglob("*.h"), *CPP.rglob("*.cpp")])
 PYTHON_FILES = sorted(PYTHON.rglob("*.py"))
 STUB_FILES = sorted(PYTHON.rglob("*.pyi"))
 TEST_FILES = sorted(
-    [*(PROJECT / "tests").rglob("*.py"), *(PROJECT / "tests").rglob("*.cpp")]
+    [
+        *(PROJECT / "tests").rglob("*.py"),
+        *(PROJECT / "tests").rglob("*.cpp"),
+        *(PROJECT / "campaigns").glob("*.py"),
+    ]
 )
 
 cpp = pytest.mark.parametrize("file", CPP_FILES, ids=lambda f: str(f.relative_to(CPP)))

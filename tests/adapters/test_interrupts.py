@@ -14,8 +14,8 @@ import sys
 
 import pytest
 
-from children import SEED, n_runs, run_program
-from interrupted_readers import ADAPTERS
+from campaigns.interrupted_readers import ADAPTERS
+from children import SEED, n_runs, run_campaign
 
 pytestmark = [
     pytest.mark.frameworks,
@@ -29,8 +29,8 @@ def test_an_interrupted_adapter_loses_nothing_and_leaves_nothing(
     mode: str, adapter: str
 ) -> None:
     n_signals = n_runs(300)
-    printed = run_program(
-        "interrupts.py", mode, adapter, "--signals", n_signals, "--seed", SEED
+    printed = run_campaign(
+        "interrupts", mode, adapter, "--signals", n_signals, "--seed", SEED
     )
     report = json.loads(printed.splitlines()[-1])
     assert report[f"in_{adapter}"] >= n_signals

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pytest
 
-from damaged_files import check_cases
+from campaigns.damaged_files import check_cases
 
 CASES = 300
 PARTS = 3

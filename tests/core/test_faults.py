@@ -28,7 +28,7 @@ from typing import Literal
 import pytest
 
 import fastrec as fr
-from children import SUPPORT, built_library
+from children import ROOT, SUPPORT, built_library
 from faults import Fault
 from oracle import example, frame_offsets, tfrecord_file
 
@@ -47,13 +47,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that makes calls fail."""
     if shutil.which("cc") is None:
         pytest.skip("compiling faults.c needs a C compiler (cc)")
-    return built_library("faults.c", tmp_path_factory.mktemp("faults"))
+    return built_library(SUPPORT / "faults.c", tmp_path_factory.mktemp("faults"))
 
 
 def faulty(library: Path, program: str, *arguments: object) -> list[list[int]]:
     """Run a program whose calls fail, and return the numbers in each of its lines."""
     process = subprocess.Popen(
-        [sys.executable, SUPPORT / program, *map(str, arguments)],
+        [sys.executable, *program.split(), *map(str, arguments)],
+        cwd=SUPPORT if program.endswith(".py") else ROOT,
         # The threads of a library for linear algebra end when a process forks.
         env=os.environ | {"LD_PRELOAD": str(library), "OPENBLAS_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -172,7 +173,7 @@ def test_a_cache_whose_writer_is_killed_is_never_believed(
     for what in ("index", "expansion"):
         place = tmp_path / what
         ((n_killed, n_records),) = faulty(
-            library, "faulty_kills.py", what, place, *files, RUNS
+            library, "-m campaigns.killed_caches", what, place, *files, RUNS
         )
         assert n_killed > 0
         assert n_records == RUNS * 2 * N_RECORDS
@@ -282,7 +283,7 @@ def test_what_a_killed_writer_left_is_read_up_to_its_tail(
     files = (folder / "plain", folder / "packed")
     place = tmp_path / "writer"
     ((n_killed, n_records),) = faulty(
-        library, "faulty_kills.py", "writer", place, *files, RUNS
+        library, "-m campaigns.killed_caches", "writer", place, *files, RUNS
     )
     assert n_killed == RUNS
     assert n_records > 0

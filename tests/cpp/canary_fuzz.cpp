@@ -4,7 +4,7 @@
 // a sanitizer is off. Method: one short word triggers a read past the end of an
 // allocation, for AddressSanitizer; another triggers a shift by the width of the type,
 // for UndefinedBehaviorSanitizer; the others leak memory, or allocate too much of it.
-// tests/support/fuzz_campaign.py passes all words, and then lets the fuzzer find one.
+// campaigns/fuzz.py passes all words, and then lets the fuzzer find one.
 
 #include <cstddef>
 #include <cstdint>

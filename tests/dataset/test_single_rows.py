@@ -6,7 +6,7 @@ Goal
     every instruction set, in threads, after a fork, and after records that fail.
 Method
     Generated schemas and records, valid, odd and malformed, compared with batches that
-    are indexed in Python (tests/support/single_rows.py).
+    are indexed in Python (campaigns/single_rows.py).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastrec as fr
-from children import SUPPORT
+from campaigns.single_rows import assert_equal_rows, compare, row_by_index
+from children import ROOT
 from columns import Untyped, open_dataset
 from fastrec import _core
 from oracle import example, frame, tfrecord_file
-from single_rows import assert_equal_rows, compare, row_by_index
 
 Write = Callable[[bytes], Path]
 
@@ -53,7 +53,8 @@ def test_a_row_is_a_row_of_a_batch(
 @pytest.mark.parametrize("isa", _core.isas())
 def test_every_instruction_set_returns_the_rows_of_batches(isa: str) -> None:
     done = subprocess.run(
-        [sys.executable, SUPPORT / "single_rows.py", "1000", str(N_SCHEMAS)],
+        [sys.executable, "-m", "campaigns.single_rows", "1000", str(N_SCHEMAS)],
+        cwd=ROOT,
         env={**os.environ, "FASTREC_ISA": isa},
         capture_output=True,
         text=True,

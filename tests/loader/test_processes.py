@@ -25,9 +25,9 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from children import SEED, n_runs, run_program
+from campaigns.interrupted_readers import record
+from children import SEED, n_runs, run_campaign
 from columns import Untyped, assert_same, open_dataset
-from interrupted_readers import record
 from oracle import tfrecord_file
 
 Write = Callable[[bytes], Path]
@@ -68,13 +68,13 @@ def files(write: Write, n_records: int, *, compressed: bool = False) -> list[Pat
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a matter of POSIX")
 @pytest.mark.parametrize("situation", FORKS)
 def test_both_processes_work_after_a_fork(write: Write, situation: str) -> None:
-    run_program("forks.py", situation, n_runs(5), *files(write, 400))
+    run_campaign("forks", situation, n_runs(5), *files(write, 400))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a matter of POSIX")
 def test_both_processes_work_after_a_fork_with_reader_threads(write: Write) -> None:
     paths = files(write, 400, compressed=True)
-    run_program("forks.py", "during", n_runs(5), *paths)
+    run_campaign("forks", "during", n_runs(5), *paths)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc as Linux has it")
@@ -82,8 +82,8 @@ def test_both_processes_work_after_a_fork_with_reader_threads(write: Write) -> N
 @pytest.mark.parametrize("mode", ["single", "storm"])
 def test_an_interrupt_loses_nothing_and_leaves_nothing(mode: str, kind: str) -> None:
     n_signals = n_runs(150)
-    printed = run_program(
-        "interrupts.py", mode, kind, "--signals", n_signals, "--seed", SEED
+    printed = run_campaign(
+        "interrupts", mode, kind, "--signals", n_signals, "--seed", SEED
     )
     report = json.loads(printed.splitlines()[-1])
     assert report["runs"] >= n_signals
@@ -132,7 +132,7 @@ def test_an_interpreter_exits_silently(
 ) -> None:
     paths = files(write, 4000, compressed=compressed)
     for _ in range(n_runs(1)):
-        assert run_program("exits.py", situation, *paths) == ""
+        assert run_campaign("exits", situation, *paths) == ""
 
 
 def doubled(batch: Untyped) -> Untyped:

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from children import n_runs, run_program
+from children import n_runs, run_campaign
 from columns import Untyped, open_dataset
 from fastrec.loader.iterator import BatchIterator
 from fastrec.loader.progress import Cursor
@@ -168,7 +168,7 @@ def test_an_iterator_that_ends_moves_no_later_one(
 
 
 def test_threads_share_objects_of_every_kind() -> None:
-    run_program("shared_objects.py", n_runs(24))
+    run_campaign("shared_objects", n_runs(24))
 
 
 def buffers(batch: Untyped) -> list[Untyped]:

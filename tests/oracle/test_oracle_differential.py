@@ -5,7 +5,7 @@ Goal
     columns, or both refuse them; where the two differ, the record has a difference that
     docs/semantics.md lists. What protobuf reads in a record is what fastrec reads in it.
 Method
-    Hypothesis draws specs and records, at least 20,000 in a run; tests/support/differential.py
+    Hypothesis draws specs and records, at least 20,000 in a run; campaigns/differential.py
     compares them, with TensorFlow in a process that may die. Each difference also has
     an example that shows it. Needs TensorFlow: run with `-m oracle`.
 """
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.oracle
 pytest.importorskip("tensorflow", reason="TensorFlow")
 pytest.importorskip("google.protobuf")
 
-from differential import Comparison, Disagreement, Ours, Unit, random_unit
-from differential_cases import (
+from campaigns.differential import Comparison, Disagreement, Ours, Unit, random_unit
+from campaigns.differential_cases import (
     FORMS,
     Form,
     Spec,
@@ -47,8 +47,8 @@ from differential_cases import (
     random_sequence_specs,
     random_specs,
 )
-from differential_model import DIFFERENCES, NARROWER, allows, find_differences
-from differential_tf import Crash
+from campaigns.differential_model import DIFFERENCES, NARROWER, allows, find_differences
+from campaigns.differential_tf import Crash
 
 LEAST_CASES = 20_000
 RECORDS_OF_SEED = 25

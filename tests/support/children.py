@@ -10,12 +10,14 @@ from types import TracebackType
 from typing import AnyStr
 
 __all__ = [
+    "ROOT",
     "SECONDS_TO_HANG",
     "SEED",
     "SUPPORT",
     "Child",
     "built_library",
     "n_runs",
+    "run_campaign",
     "run_program",
     "start_program",
 ]
@@ -23,6 +25,7 @@ __all__ = [
 SECONDS_TO_HANG = 60
 SEED = int(os.environ.get("FASTREC_TEST_SEED", "0"))  # of what campaigns draw
 SUPPORT = Path(__file__).parent  # the folder of test helpers and programs
+ROOT = SUPPORT.parents[1]  # where campaigns/ is
 
 
 def n_runs(few: int) -> int:
@@ -46,8 +49,15 @@ class Child(subprocess.Popen[AnyStr]):
 
 def start_program(program: str, *arguments: object) -> Child[str]:
     """Start a program of this directory. It prints a traceback if it hangs."""
+    return _child([str(SUPPORT / program)], arguments)
+
+
+def _child(
+    program: list[str], arguments: tuple[object, ...], cwd: Path | None = None
+) -> Child[str]:
     return Child(
-        [sys.executable, SUPPORT / program, *map(str, arguments)],
+        [sys.executable, *program, *map(str, arguments)],
+        cwd=cwd,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -55,11 +65,11 @@ def start_program(program: str, *arguments: object) -> Child[str]:
     )
 
 
-def built_library(source: str, folder: Path) -> Path:
-    """Compile a C file of this directory as a library to preload."""
-    target = folder / Path(source).with_suffix(".so")
+def built_library(source: Path, folder: Path) -> Path:
+    """Compile a C file as a library to preload."""
+    target = folder / f"{source.stem}.so"
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O1", "-o", target, SUPPORT / source, "-ldl"],
+        ["cc", "-shared", "-fPIC", "-O1", "-o", target, source, "-ldl"],
         check=True,
     )
     return target
@@ -67,7 +77,16 @@ def built_library(source: str, folder: Path) -> Path:
 
 def run_program(program: str, *arguments: object) -> str:
     """Run a program that must succeed without output on stderr; return its stdout."""
-    with start_program(program, *arguments) as child:
+    return _output(start_program(program, *arguments))
+
+
+def run_campaign(name: str, *arguments: object) -> str:
+    """Run a program of campaigns/ as `run_program` does."""
+    return _output(_child(["-m", f"campaigns.{name}"], arguments, cwd=ROOT))
+
+
+def _output(started: Child[str]) -> str:
+    with started as child:
         # Longer than the program's own watchdog, which says where it hangs.
         out, err = child.communicate(timeout=10 * SECONDS_TO_HANG)
     assert (child.returncode, err) == (0, ""), (out, err)

@@ -240,7 +240,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             headers["Last-Modified"] = server.time
         begin, end = span or (0, len(data))
         if fault == "few":
-            end = (begin + end) // 2
+            end = max(begin + 1, (begin + end) // 2)  # no header describes 0 bytes
         body = memoryview(data)[begin:end]
         if fault == "altered" and body:
             body = memoryview(bytearray(body))

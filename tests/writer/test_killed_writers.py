@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 import fastrec as fr
-from children import n_runs, run_program
+from children import n_runs, run_campaign
 from oracle_frames import frame, tfrecord_file
 
 pytestmark = pytest.mark.skipif(
@@ -79,7 +79,7 @@ def python(script: str, *arguments: object, status: int = 0) -> None:
     ],
 )
 def test_kill_9_leaves_complete_and_temporary_files(tmp_path: Path, kind: str) -> None:
-    out = run_program("faulty_killed.py", kind, tmp_path / "runs", RUNS)
+    out = run_campaign("killed_writers", kind, tmp_path / "runs", RUNS)
     n_killed, n_left = map(int, out.split())
     assert max(n_killed, n_left) <= RUNS
     if RUNS >= 20:

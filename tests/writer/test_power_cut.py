@@ -14,14 +14,13 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
 import sys
 from itertools import product
 
 import pytest
 
-from children import SUPPORT, n_runs
-from disk_states import CONTENTS, MODELS, NAMES, Call, Choice, Disk
+from campaigns.disk_states import CONTENTS, MODELS, NAMES, Call, Choice, Disk
+from children import n_runs, run_campaign
 
 FOLDER = (1, None)
 CREATED = Call("c", 2, 0, "/f/.tmp", b"")
@@ -38,14 +37,8 @@ OLD, NEW = b"o" * 9000, WRITTEN.data
 )
 def test_a_power_cut_leaves_complete_files_and_caches_that_are_not_believed() -> None:
     runs = n_runs(440)
-    done = subprocess.run(
-        [sys.executable, SUPPORT / "power_cut.py", "--runs", str(runs)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    figures = json.loads(done.stdout.splitlines()[-1])
+    printed = run_campaign("power_cut", "--runs", runs)
+    figures = json.loads(printed.splitlines()[-1])
     assert figures["runs"] == runs
     assert figures["incomplete_without_sync"] > 0, "the model finds nothing"
 

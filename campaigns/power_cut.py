@@ -1,6 +1,6 @@
 """A program that cuts the power while files are written: a campaign.
 
-usage: python tests/support/power_cut.py --runs N --seed S [--only WORKLOAD [STATE]]
+usage: python -m campaigns.power_cut --runs N --seed S [--only WORKLOAD [STATE]]
 
 Each workload runs once, while recorder.c records its calls. Then the program makes states
 in which a power cut may leave the disk (disk_states.py), N in all, after each call in
@@ -48,9 +48,9 @@ from typing import Any
 import numpy as np
 
 import fastrec as fr
+from campaigns.disk_states import CONTENTS, MODELS, NAMES, Choice, Disk, read_trace
 from children import built_library
 from commands import run as command
-from disk_states import CONTENTS, MODELS, NAMES, Choice, Disk, read_trace
 from oracle_frames import frame, frame_offsets
 
 SHARE_OF_WRITES = 4  # in one state of this many, the workload runs again
@@ -489,9 +489,9 @@ class Cuts:
 
 def preload(folder: Path) -> None:
     """Compile recorder.c, and start this program again with it."""
-    library = built_library("recorder.c", folder)
+    library = built_library(Path(__file__).with_name("recorder.c"), folder)
     environment = os.environ | {"LD_PRELOAD": str(library)}
-    arguments = [sys.executable, *sys.argv]
+    arguments = [sys.executable, *sys.orig_argv[1:]]
     sys.exit(subprocess.run(arguments, env=environment, check=False).returncode)
 
 
@@ -529,16 +529,16 @@ def main() -> None:
                 try:
                     cuts.check(options.seed, number)
                 except BaseException:
-                    print(  # noqa: T201
+                    print(
                         f"failed: --seed {options.seed} --only {workload.name!r} {number}"
                     )
                     raise
-        print(f"{workload.name}: {dict(cuts.promises.counts)}")  # noqa: T201
+        print(f"{workload.name}: {dict(cuts.promises.counts)}")
         total.update(cuts.promises.counts)
         if not workload.is_synced:
             total["incomplete_without_sync"] += cuts.promises.counts["incomplete"]
     del total["incomplete"]  # most are of files that are appended to, or not flushed
-    print(json.dumps({"runs": total.pop("states"), **total}))  # noqa: T201
+    print(json.dumps({"runs": total.pop("states"), **total}))
 
 
 if __name__ == "__main__":

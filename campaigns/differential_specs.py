@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import fastrec as fr
-from differential_cases import Spec
+from campaigns.differential_cases import Spec
 
 __all__ = ["fastrec_feature"]
 

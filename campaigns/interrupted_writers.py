@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fastrec as fr
+from campaigns.signals import Signals
 from columns import Untyped
 from fastrec.rewrite.copy import recode, reshard, split, targets_of
 from fastrec.rewrite.shuffle import shuffle
 from fastrec.writer.shard_options import ShardOptions
-from signals import Signals
 
 
 def payload(token: int, i: int) -> bytes:

@@ -1,6 +1,6 @@
 """Compare the fast decoder with the reference decoder on generated records.
 
-    python tests/support/fastpath_campaign.py --records 10000000 --seed 0
+    python -m campaigns.fastpath --records 10000000 --seed 0
 
 The comparison is the C++ test FastPath.GivesWhatTheReferenceGives. One run of it is 64
 records with one schema, read in order both ways. Its runs are numbered: run n of the
@@ -14,7 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from slices import ROOT, add_slices, finish, run_with
+from campaigns import ROOT
+from campaigns.slices import add_slices, finish, run_with
 
 RECORDS_OF_RUN = 64
 RUNS_OF_SLICE = 2000
@@ -35,7 +36,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--program", type=Path, help="fastrec_test, if it is built")
     options = parser.parse_args()
-    program = options.program or built()
+    program = options.program.resolve() if options.program else built()
 
     def run_slice(number: int, isa: str) -> dict[str, int]:
         said = run_with(

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 import fastrec as fr
+from campaigns.signals import Signals
 from columns import Untyped
 from oracle import example, tfrecord_file
 from oracle_example import delimited, sequence, varint_field
-from signals import Signals
 
 __all__ = [
     "ADAPTERS",

@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from campaigns import ROOT
 from fastrec import _core
 
-__all__ = ["ROOT", "add_slices", "finish", "run_with"]
+__all__ = ["add_slices", "finish", "run_with"]
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "campaigns"
 
 Counts = dict[str, int]
@@ -44,6 +44,7 @@ def run_with(isa: str, command: Sequence[str | Path], **variables: object) -> st
     added = {name: str(value) for name, value in variables.items()}
     done = subprocess.run(
         command,
+        cwd=ROOT,
         env={**os.environ, **added, "FASTREC_ISA": isa},
         stdout=subprocess.PIPE,
         text=True,

@@ -1,7 +1,7 @@
 """Compare fastrec with TensorFlow and protobuf on generated records.
 
-    python tests/support/differential.py --cases 2000000 --seed 0
-    python tests/support/differential.py --seed 0 --unit 12     # one unit again
+    python -m campaigns.differential --cases 2000000 --seed 0
+    python -m campaigns.differential --seed 0 --unit 12     # one unit again
 
 fastrec and TensorFlow read every record with the same specs. Either both reject it, or
 both return the same columns, or the record has one of the differences that
@@ -29,7 +29,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 import fastrec as fr
-from differential_cases import (
+from campaigns.differential_cases import (
     FORMS,
     Form,
     Spec,
@@ -37,11 +37,11 @@ from differential_cases import (
     random_sequence_specs,
     random_specs,
 )
-from differential_model import DIFFERENCES, allows, find_differences
-from differential_specs import fastrec_feature
-from differential_tf import Crash, Tensorflow, frozen_array, frozen_strings
+from campaigns.differential_model import DIFFERENCES, allows, find_differences
+from campaigns.differential_specs import fastrec_feature
+from campaigns.differential_tf import Crash, Tensorflow, frozen_array, frozen_strings
+from campaigns.slices import add_slices, finish, run_with
 from oracle_protobuf import example_class, sequence_class
-from slices import add_slices, finish, run_with
 
 __all__ = ["Comparison", "Disagreement"]
 
@@ -467,7 +467,7 @@ def main() -> None:
         numbers = range(first, first + UNITS_OF_SLICE)
     else:
         settings = ["--seed", str(options.seed), "--records", str(options.records)]
-        command = [sys.executable, __file__, *settings, "--slice"]
+        command = [sys.executable, "-m", "campaigns.differential", *settings, "--slice"]
         finish(
             add_slices(
                 f"differential-{options.seed}-{options.records}",

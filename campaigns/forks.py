@@ -1,6 +1,6 @@
 """A program that forks repeatedly in one of several situations.
 
-usage: python tests/support/forks.py SITUATION ROUNDS FILES
+usage: python -m campaigns.forks SITUATION ROUNDS FILES
 
 The child, without the parent's threads, reads everything again; then the parent
 continues. The files contain the records 0, 1, ... in their feature "n".

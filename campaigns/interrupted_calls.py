@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 import fastrec as fr
+from campaigns.interrupted_readers import NUMBERS, Data, is_even, plain
+from campaigns.interrupted_writers import records_of
+from campaigns.signals import Interrupted, Signals
 from columns import Untyped
-from interrupted_readers import NUMBERS, Data, is_even, plain
-from interrupted_writers import records_of
-from signals import Interrupted, Signals
 
 __all__ = ["CALLS", "prepare_call", "run_call"]
 

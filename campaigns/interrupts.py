@@ -1,6 +1,6 @@
 """A campaign that interrupts everything that can be interrupted, at random moments.
 
-usage: python tests/support/interrupts.py MODE [--signals N] [--seed N] [KIND ...]
+usage: python -m campaigns.interrupts MODE [--signals N] [--seed N] [KIND ...]
 
 MODE is single (one signal per call) or storm (2 to 20 signals). KIND is readers,
 writers or calls, which are the default, the name of an adapter (torch, jax, keras,
@@ -32,9 +32,8 @@ from functools import partial
 from pathlib import Path
 
 import fastrec as fr
-from children import SECONDS_TO_HANG
-from interrupted_calls import CALLS, prepare_call, run_call
-from interrupted_readers import (
+from campaigns.interrupted_calls import CALLS, prepare_call, run_call
+from campaigns.interrupted_readers import (
     ADAPTERS,
     Data,
     Kind,
@@ -43,9 +42,16 @@ from interrupted_readers import (
     reader_kinds,
     run_reader,
 )
-from interrupted_writers import KINDS, REWRITES, Case, rewritten, written_source
+from campaigns.interrupted_writers import (
+    KINDS,
+    REWRITES,
+    Case,
+    rewritten,
+    written_source,
+)
+from campaigns.signals import MODES, Signals, nothing_left
+from children import SECONDS_TO_HANG
 from object_server import served
-from signals import MODES, Signals, nothing_left
 
 __all__ = ["main"]
 

@@ -1,13 +1,13 @@
 """Run the fuzz targets.
 
-    python tests/support/fuzz_campaign.py --executions 10000000 --jobs 2
-    python tests/support/fuzz_campaign.py --minimize
+    python -m campaigns.fuzz --executions 10000000 --jobs 2
+    python -m campaigns.fuzz --minimize
 
 The targets are built (preset ``fuzz``: Clang, AddressSanitizer and
 UndefinedBehaviorSanitizer), the canary must be found, all regression inputs must pass,
 and then each target runs from its seeds, from its corpus in ``tests/cpp/corpora``, and
 from what earlier campaigns added in ``build/fuzz/corpus``. The last line of the output
-is a JSON object for ``campaigns.py``.
+is a JSON object for ``python -m campaigns run``.
 
 A campaign that was stopped resumes while the targets are the same programs. An input
 that fails is left in ``build/fuzz/findings``; the other targets continue, and the exit
@@ -35,9 +35,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
+from campaigns import ROOT
+
 Command: TypeAlias = Sequence["str | Path"]
 
-ROOT = Path(__file__).resolve().parents[2]
 REGRESSIONS = ROOT / "tests" / "cpp" / "regressions"
 CORPORA = ROOT / "tests" / "cpp" / "corpora"
 

@@ -1,7 +1,7 @@
 """Read damaged files in every way, and compare with a reader in plain Python.
 
-    python tests/support/damaged_files.py --files 100000 --seed 0
-    python tests/support/damaged_files.py --seed 0 --case 12      # one data set again
+    python -m campaigns.damaged_files --files 100000 --seed 0
+    python -m campaigns.damaged_files --seed 0 --case 12      # one data set again
 
 A case is a data set of one to three files: records of one kind, damaged in up to three
 ways, compressed or not. It is opened with one drawn combination of compression, error
@@ -35,6 +35,7 @@ import crc32c
 import numpy as np
 
 import fastrec as fr
+from campaigns.slices import add_slices, finish, run_with
 from columns import Untyped, open_dataset
 from object_server import ObjectServer, served
 from oracle import (
@@ -61,7 +62,6 @@ from oracle_recovery import (
     proven_length,
 )
 from oracle_streams import Seen, looks_like, seen
-from slices import add_slices, finish, run_with
 
 __all__ = ["Case", "check_case"]
 
@@ -655,7 +655,8 @@ def main() -> None:
         numbers = range(first, first + CASES_OF_SLICE)
         sys.stdout.write(json.dumps(check_cases(options.seed, numbers)))
     else:
-        command = [sys.executable, __file__, "--seed", str(options.seed), "--slice"]
+        command = [sys.executable, "-m", "campaigns.damaged_files"]
+        command += ["--seed", str(options.seed), "--slice"]
         finish(
             add_slices(
                 f"damaged-files-{options.seed}",

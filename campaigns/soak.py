@@ -1,6 +1,6 @@
 """Run epochs for a long time, and check that memory, files and threads do not grow.
 
-usage: python tests/support/soak.py MINUTES [SEED]
+usage: python -m campaigns.soak MINUTES [SEED]
 
 Every epoch has a new loader: of plain, compressed and remote files with a damaged record,
 or of a mix; in order and shuffled; with and without threads and transforms. The server of
@@ -35,9 +35,9 @@ from pathlib import Path
 import numpy as np
 
 import fastrec as fr
+from campaigns.signals import Signals, left_open
 from columns import Untyped
 from object_server import Request, random_faults, served
-from signals import Signals, left_open
 
 N_FILES = 4
 N_RECORDS = 20_000

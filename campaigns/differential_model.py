@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from differential_cases import Spec, keys_of
+from campaigns.differential_cases import Spec, keys_of
 
 __all__ = ["DIFFERENCES", "NARROWER", "Difference", "allows", "find_differences"]
 

@@ -28,6 +28,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from campaigns import ROOT
+
 __all__ = ["Crash", "Tensorflow", "frozen_array", "frozen_strings"]
 
 LENGTH = struct.Struct("<Q")
@@ -83,7 +85,8 @@ class Tensorflow:
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
         environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
         self._keeper = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, "-m", "campaigns.differential_tf"],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -403,6 +406,6 @@ def keep() -> None:
 
 if __name__ == "__main__":
     # Pickled classes must be importable from the module of this name.
-    from differential_tf import Crash, keep
+    from campaigns.differential_tf import Crash, keep
 
     keep()

@@ -1,6 +1,6 @@
 """A program that exits in the middle of an operation, and must do so silently.
 
-usage: python tests/support/exits.py SITUATION FILES
+usage: python -m campaigns.exits SITUATION FILES
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A program that shuts down real file systems while files are written: a campaign.
 
-usage: python tests/support/power_cut_mounted.py --runs N --seed S [--only FS WORKLOAD]
+usage: python -m campaigns.power_cut_mounted --runs N --seed S [--only FS WORKLOAD]
 
 It needs root, loop devices, mkfs.ext4 and mkfs.xfs. In each run, a process writes to a
 file system in an image. At a random moment, an ioctl shuts the file system down without
@@ -32,7 +32,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from power_cut import WORKLOADS, Promises, Workload, snapshot
+from campaigns.power_cut import WORKLOADS, Promises, Workload, snapshot
 
 # The type of a file system, and the options of mkfs and of mount.
 FILE_SYSTEMS = {
@@ -158,14 +158,14 @@ def main() -> None:
             try:
                 counts = try_all(image, place, name, workload, runs, options.seed)
             except BaseException:
-                print(f"failed: {name}, {workload.name}, {runs}")  # noqa: T201
+                print(f"failed: {name}, {workload.name}, {runs}")
                 raise
-            print(f"{name}, {workload.name}: {dict(counts)}", flush=True)  # noqa: T201
+            print(f"{name}, {workload.name}: {dict(counts)}", flush=True)
             if not workload.is_synced:
                 total["incomplete_without_sync"] += counts["incomplete"]
             total.update(counts)
     del total["incomplete"]  # most are of files that are appended to, or not flushed
-    print(json.dumps({"runs": total.pop("states"), **total}))  # noqa: T201
+    print(json.dumps({"runs": total.pop("states"), **total}))
 
 
 if __name__ == "__main__":

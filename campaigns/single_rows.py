@@ -1,6 +1,6 @@
 """Compare single rows with rows of batches, on generated schemas and records.
 
-    python tests/support/single_rows.py SEED N
+    python -m campaigns.single_rows SEED N
 
 `ds[i]`, iteration, `fr.parse_single_example` and `fr.parse_single_sequence_example` must
 return what indexing the columns of a batch returns, and raise the same errors. Prints
@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 import fastrec as fr
-from differential_cases import (
+from campaigns.differential_cases import (
     FORMS,
     random_record,
     random_sequence_specs,
     random_specs,
 )
-from differential_specs import fastrec_feature
+from campaigns.differential_specs import fastrec_feature
 from oracle import tfrecord_file
 
 __all__ = ["assert_equal_rows", "compare", "row_by_index"]
