@@ -7,7 +7,5 @@ imports a campaign. A test runs a campaign briefly, or imports its parts.
 import sys
 from pathlib import Path
 
-__all__ = ["ROOT"]
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests" / "support"))

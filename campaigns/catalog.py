@@ -6,8 +6,6 @@ import dataclasses
 import sys
 from collections.abc import Iterable
 
-__all__ = ["CAMPAIGNS", "Campaign", "named", "of_tests"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Campaign:

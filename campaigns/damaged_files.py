@@ -63,8 +63,6 @@ from oracle_recovery import (
 )
 from oracle_streams import Seen, looks_like, seen
 
-__all__ = ["Case", "check_case"]
-
 Row = dict[str, Any]
 
 CASES_OF_SLICE = 1000

@@ -43,8 +43,6 @@ from campaigns.differential_tf import Crash, Tensorflow, frozen_array, frozen_st
 from campaigns.slices import add_slices, finish, run_with
 from oracle_protobuf import example_class, sequence_class
 
-__all__ = ["Comparison", "Disagreement"]
-
 REFUSED = (fr.DecodeError, fr.SchemaError)
 
 

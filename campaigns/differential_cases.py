@@ -32,15 +32,6 @@ from oracle_example import (
     varint_field,
 )
 
-__all__ = [
-    "FORMS",
-    "Form",
-    "Spec",
-    "random_record",
-    "random_sequence_specs",
-    "random_specs",
-]
-
 Form: TypeAlias = Literal["valid", "odd", "malformed"]
 FORMS: tuple[Form, ...] = ("valid", "odd", "malformed")
 KINDS: tuple[Kind, ...] = ("int64", "float", "bytes")

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from campaigns.differential_cases import Spec, keys_of
 
-__all__ = ["DIFFERENCES", "NARROWER", "Difference", "allows", "find_differences"]
-
 VARINT, FIXED64, DELIMITED, START, END, FIXED32 = range(6)
 
 

@@ -7,8 +7,6 @@ from typing import Any
 import fastrec as fr
 from campaigns.differential_cases import Spec
 
-__all__ = ["fastrec_feature"]
-
 DTYPES = {"int64": "int64", "float": "float32", "bytes": "bytes"}
 
 

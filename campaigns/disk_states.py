@@ -36,8 +36,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["CONTENTS", "MODELS", "NAMES", "Choice", "Disk", "read_trace"]
-
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
 MODELS = ("journal", "posix")

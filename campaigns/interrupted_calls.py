@@ -20,8 +20,6 @@ from campaigns.interrupted_writers import records_of
 from campaigns.signals import Interrupted, Signals
 from columns import Untyped
 
-__all__ = ["CALLS", "prepare_call", "run_call"]
-
 _SECONDS_TO_UNLOCK = 60
 
 # A call gets a folder for what it keeps, and the number of threads where it has a

@@ -23,19 +23,6 @@ from columns import Untyped
 from oracle import example, tfrecord_file
 from oracle_example import delimited, sequence, varint_field
 
-__all__ = [
-    "ADAPTERS",
-    "Data",
-    "Kind",
-    "adapter_of",
-    "is_even",
-    "plain",
-    "prepare_reader",
-    "reader_kinds",
-    "record",
-    "run_reader",
-]
-
 # The adapters whose framework is installed. Missing here are those of Ray, which reads
 # in other processes, and of TensorFlow, which reads in its own threads: signals reach
 # neither.

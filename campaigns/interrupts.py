@@ -53,8 +53,6 @@ from campaigns.signals import MODES, Signals, nothing_left
 from children import SECONDS_TO_HANG
 from object_server import served
 
-__all__ = ["main"]
-
 _DEFAULT = ("readers", "writers", "calls")
 
 

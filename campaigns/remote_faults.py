@@ -32,8 +32,6 @@ from oracle import example, tfrecord_file
 from s3_server import s3_server
 from written import payloads
 
-__all__ = ["main"]
-
 # Errors that may end a run. Any other error is a finding.
 EXPECTED = (OSError, fr.CorruptionError)
 SPEC: dict[str, Untyped] = {

@@ -21,8 +21,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["MODES", "Interrupted", "Signals", "left_open", "nothing_left"]
-
 MODES = ("single", "storm")
 
 _SPARED_SHARE = 0.4

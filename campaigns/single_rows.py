@@ -30,8 +30,6 @@ from campaigns.differential_cases import (
 from campaigns.differential_specs import fastrec_feature
 from oracle import tfrecord_file
 
-__all__ = ["assert_equal_rows", "compare", "row_by_index"]
-
 INT_DTYPES = ("int64", "int32", "uint64", "uint8", "bool")
 FLOAT_DTYPES = ("float32", "float64", "float16")
 

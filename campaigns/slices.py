@@ -19,8 +19,6 @@ from pathlib import Path
 from campaigns import ROOT
 from fastrec import _core
 
-__all__ = ["add_slices", "finish", "run_with"]
-
 RESULTS = ROOT / "build" / "campaigns"
 
 Counts = dict[str, int]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +15,30 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Temporary files of multiprocessing, which lives until the end, and of others.
+OF_LIBRARIES = ("pymp-", "__autograph_generated_file")
+
 settings.register_profile("fastrec", deadline=None, max_examples=100)
 settings.load_profile("fastrec")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files_are_deleted(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    """Tests, and the processes they start, leave no temporary file.
+
+    Those that a process deletes when it exits, and libraries never, are deleted here.
+    """
+    tmp_path_factory.getbasetemp()  # stays where it is
+    folder = Path(tempfile.mkdtemp(prefix="fr-"))  # short: Ray puts sockets in it
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+        left = {path.name for path in folder.iterdir()}
+    shutil.rmtree(folder, ignore_errors=True)
+    assert not {name for name in left if not name.startswith(OF_LIBRARIES)}
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from children import run_python
 
 PROJECT = Path(__file__).parents[1]
 CPP = PROJECT / "src" / "cpp"
@@ -342,9 +343,7 @@ def test_no_modules_import_each_other() -> None:
 
 def test_importing_fastrec_imports_no_framework() -> None:
     code = "import sys, fastrec; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = run_python(code)
     modules = {name.split(".")[0] for name in done.stdout.split()}
     heavy = {
         "typer",
@@ -373,9 +372,7 @@ def test_importing_fastrec_is_light() -> None:
         "import numpy, sys; before = set(sys.modules); import fastrec; "
         "print(*(sys.modules.keys() - before))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = run_python(code)
     slow = {"asyncio", "concurrent", "hashlib", "pathlib", "secrets", "urllib"}
     unused = {"fastrec.writer", "fastrec.rewrite", "fastrec.example", "fastrec.convert"}
     assert not set(done.stdout.split()) & (slow | unused)
@@ -383,7 +380,7 @@ def test_importing_fastrec_is_light() -> None:
 
 def test_every_public_name_exists() -> None:
     code = "import fastrec as fr; [getattr(fr, name) for name in fr.__all__]"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python(code)
 
 
 def test_an_install_does_not_build_inside_the_checkout() -> None:

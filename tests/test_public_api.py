@@ -14,12 +14,11 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
-import subprocess
-import sys
 
 import pytest
 
 import fastrec as fr
+from children import run_python
 
 PACKAGE = [
     "Batch",
@@ -344,11 +343,5 @@ def test_an_adapter_has_these_names(name: str) -> None:
     if importlib.util.find_spec(FRAMEWORKS[name]) is None:
         pytest.skip(f"fastrec.{name} needs {FRAMEWORKS[name]}")
     # In another process: JAX and TensorFlow change the one that imports them.
-    said = subprocess.run(
-        [sys.executable, "-c", NAMES.format(name)],
-        env=os.environ | {"KERAS_BACKEND": "numpy"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
+    said = run_python(NAMES.format(name), env=os.environ | {"KERAS_BACKEND": "numpy"})
     assert sorted(said.stdout.split()) == SUBMODULES[name]

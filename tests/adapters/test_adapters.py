@@ -11,7 +11,6 @@ Method
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
+from children import run_python
 from columns import Untyped
 
 PACKAGES = {
@@ -105,7 +105,7 @@ assert fastrec.arrow.RecordBatch
 def test_help_and_members_need_no_extra() -> None:
     hidden = [*PACKAGES.values(), "pyarrow", "PIL", "isal", "ml_dtypes", "typer"]
     program = BARE.format(hidden=hidden, adapters=list(PACKAGES))
-    subprocess.run([sys.executable, "-c", program], check=True)
+    run_python(program)
 
 
 # Real files.

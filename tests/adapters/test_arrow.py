@@ -18,7 +18,6 @@ import gc
 import gzip
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -33,6 +32,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
+from children import run_python
 from columns import Untyped, open_dataset
 from fastrec import _core, convert
 from numbered import SPEC, DataSets, record
@@ -456,14 +456,7 @@ def test_what_is_left_when_python_ends_does_no_harm(tmp_path: Path) -> None:
         "sys.modules['keeps'] = [table, capsule, mine, reader, batch]\n"
         "print(table.num_rows)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        check=False,
-        cwd=tmp_path,
-        text=True,
-        timeout=60,
-    )
+    done = run_python(code, cwd=tmp_path)
     assert (done.stdout, done.stderr, done.returncode) == ("50\n", "", 0)
 
 

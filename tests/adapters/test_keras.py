@@ -16,7 +16,6 @@ import gzip
 import importlib.util
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
+from children import run_python
 from columns import Untyped, open_dataset
 from keras_backends import run_tests_with_backend
 from oracle import example, tfrecord_file
@@ -545,13 +545,7 @@ def test_without_the_backend_of_keras_the_error_names_the_variable(
     tmp_path: Path,
 ) -> None:
     env = {name: text for name, text in os.environ.items() if name != "KERAS_BACKEND"}
-    said = subprocess.run(
-        [sys.executable, "-c", NO_BACKEND],
-        env=env | {"KERAS_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    said = run_python(NO_BACKEND, env=env | {"KERAS_HOME": str(tmp_path)})
     assert "its backend needs tensorflow, which is not installed" in said.stdout
     assert "set KERAS_BACKEND=" in said.stdout
 

@@ -11,14 +11,13 @@ Method
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fastrec as fr
+from children import run_python
 from columns import Untyped
 from oracle import example
 
@@ -121,9 +120,7 @@ try:
 except fr.SchemaError as error:
     print(error)
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    ran = run_python(program)
     assert ran.stdout.splitlines() == [
         "FixedLen((), 'bfloat16')",
         "dtype 'bfloat16' requires ml_dtypes: pip install ml_dtypes",

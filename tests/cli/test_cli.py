@@ -31,7 +31,8 @@ pytest.importorskip("typer")
 pytest.importorskip("rich")
 
 import fastrec as fr
-from commands import run, run_python
+from children import run_python
+from commands import run
 from fastrec import _core
 from fastrec.cli import demo_images, terminal
 from fastrec.cli.preview import file_format, preview, preview_row
@@ -82,9 +83,9 @@ def test_a_missing_extra_is_named_with_the_pip_command(package: str) -> None:
     done = run_python(
         f"import sys; sys.modules[{package!r}] = None\n"
         "from fastrec.cli import main\n"
-        "main()"
+        "main()",
+        status=2,
     )
-    assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert f"requires {package}" in done.stderr
@@ -95,9 +96,9 @@ def test_another_missing_module_is_a_traceback() -> None:
     done = run_python(
         "import sys; sys.modules['fastrec.cli.demo'] = None\n"
         "from fastrec.cli import main\n"
-        "main()"
+        "main()",
+        status=1,
     )
-    assert done.returncode == 1
     assert "Traceback" in done.stderr
 
 
@@ -575,9 +576,9 @@ def test_ctrl_c_is_one_line_and_an_exit_status(images: Path, command: str) -> No
     arguments = [command, str(images)]
     if command == "convert":
         arguments += ["-o", str(images.with_name("out.parquet"))]
-    done = run_python(INTERRUPTED.format(arguments=arguments))
+    done = run_python(INTERRUPTED.format(arguments=arguments), status=130)
     note = "; nothing was written" if command == "convert" else ""
-    assert (done.returncode, done.stderr) == (130, f"interrupted{note}\n")
+    assert done.stderr == f"interrupted{note}\n"
 
 
 def test_python_dash_m_runs_the_command() -> None:

@@ -14,8 +14,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -29,6 +27,7 @@ pytest.importorskip("typer")
 pytest.importorskip("rich")
 
 import fastrec as fr
+from children import run_python
 from columns import open_dataset
 from commands import run as run_command
 from fastrec import _core
@@ -354,14 +353,7 @@ def test_without_matplotlib_the_extra_is_named() -> None:
         "from fastrec.cli import main\n"
         "main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 2
+    done = run_python(code, status=2)
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert "requires matplotlib" in done.stderr
@@ -375,7 +367,7 @@ def test_the_report_itself_needs_no_matplotlib(small: Path) -> None:
         "from fastrec.cli import main\n"
         "main()"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    run_python(code)
 
 
 @pytest.mark.parametrize("label", [[], ["--label", "label"]], ids=["records", "labels"])

@@ -33,6 +33,7 @@ pytest.importorskip("typer")
 pytest.importorskip("rich")
 
 import fastrec as fr
+from children import run_python
 from commands import run as run_command
 from fastrec.cli import repair as repairing
 from fastrec.cli.check_files import FileCheck, check_files
@@ -629,12 +630,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     small.write_bytes(GOOD)
     n_records = 4_000_000
     large.write_bytes(frame(b"") * n_records)
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, small, large],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
+    done = run_python(MEASURED, small, large)
     n_found, n_grown = map(int, done.stdout.split())
     assert n_found == n_records
     assert n_grown < 16 << 20, "an index of it would take 32 MB"

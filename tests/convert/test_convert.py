@@ -16,8 +16,6 @@ import gzip
 import itertools
 import logging
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +37,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 import fastrec as fr
+from children import run_python
 from commands import run as run_command
 from fastrec import convert
 from fastrec import options as fastrec_options
@@ -1305,15 +1304,7 @@ def test_a_missing_extra_is_named_with_the_pip_command(
         f"sys.argv = ['fastrec', 'convert', {str(tmp_path / name)!r}, '-o', 'x']\n"
         "main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        check=False,
-        cwd=tmp_path,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 2, done.stderr
+    done = run_python(code, status=2, cwd=tmp_path)
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert f'pip install "fastrec-io[{extra}]"' in done.stderr
@@ -1330,12 +1321,5 @@ def test_arrays_need_no_extra(tmp_path: Path) -> None:
         "try: convert.write_table('n.tfrecord', 'n.parquet')\n"
         "except ModuleNotFoundError as error: print(error)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        check=True,
-        cwd=tmp_path,
-        text=True,
-        timeout=60,
-    )
+    done = run_python(code, cwd=tmp_path)
     assert done.stdout.count('pip install "fastrec-io[arrow]"') == 2

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import collections
 import gc
-import subprocess
-import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -27,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
+from children import run_python
 from columns import Untyped, open_dataset
 from numbered import SPEC, DataSets, record
 from oracle import example, frame, tfrecord_file
@@ -176,13 +175,7 @@ def test_neither_polars_nor_duckdb_needs_pyarrow(ds: Untyped) -> None:
         "print(duckdb.sql('SELECT count(*), sum(n) FROM ds').fetchall())\n"
         "print(pl.DataFrame(ds)['n'].sum(), fr.polars.scan(ds).collect()['n'].sum())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *ds.files],
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python(code, *ds.files)
     assert done.stdout == "[(40, 780)]\n780 780\n"
 
 

@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 import pytest
 
 import fastrec as fr
-from children import SEED
+from children import SEED, run_python
 from fastrec.arrays.batch import Batch
 from oracle import example, tfrecord_file
 
@@ -298,10 +298,5 @@ except fr.CorruptionError:
 def test_blocked_signals_do_not_end_the_process(
     big: Path, num_threads: int, shuffle: bool
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKED, str(big), str(num_threads), str(shuffle)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(BLOCKED, big, num_threads, shuffle)
     assert (done.returncode, done.stdout, done.stderr) == (0, "damaged\n", "")

@@ -11,13 +11,12 @@ Method
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import sysconfig
 
 import pytest
 
-from children import run_program
+from children import run_program, run_python
 
 
 @pytest.mark.parametrize("kind", ["isolated", "legacy"])
@@ -42,4 +41,4 @@ def test_an_import_does_not_enable_the_gil() -> None:
     """
     environ = {**os.environ}
     environ.pop("PYTHON_GIL", None)  # which keeps it disabled, whatever is imported
-    subprocess.run([sys.executable, "-c", code], env=environ, check=True)
+    run_python(code, env=environ)

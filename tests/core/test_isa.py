@@ -14,14 +14,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import fastrec as fr
+from children import run_python
 from fastrec import _core
 from oracle_example import delimited, entry, varint
 
@@ -90,14 +89,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]
 
 
 def read_with(isa: str, path: Path) -> list[object]:
-    done = subprocess.run(
-        [sys.executable, "-c", READER, os.fspath(path)],
-        env={**os.environ, "FASTREC_ISA": isa},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_python(READER, os.fspath(path), env={**os.environ, "FASTREC_ISA": isa})
     found: list[object] = json.loads(done.stdout)
     return found
 

@@ -15,8 +15,6 @@ import functools
 import hashlib
 import itertools
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle_order as oracle
+from children import run_python
 from fastrec._core import Order, Shuffle, StepGrid
 
 Numbers = npt.NDArray[np.int64]
@@ -185,12 +184,7 @@ class TestPositions:
         if not Path("/proc/self/statm").exists():
             pytest.skip("resident memory is read from /proc")
         # In a new process, whose heap has no holes from other tests.
-        found = subprocess.run(
-            [sys.executable, "-c", GROWTH_OF_MEMORY],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+        found = run_python(GROWTH_OF_MEMORY)
         # A chunk is 0.8 MB; a bit for each record would be 12.5 MB.
         assert int(found.stdout) < 8e6
 

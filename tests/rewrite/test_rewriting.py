@@ -19,7 +19,6 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
 import sysconfig
 import time
 import zlib
@@ -32,6 +31,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
+from children import run_python
 from fastrec.rewrite import copy, shuffle
 from fastrec.sources import random_split
 from fastrec.storage import parallel
@@ -264,12 +264,7 @@ def test_a_shuffle_keeps_to_its_memory_limit(
     records_of_a_kilobyte(path, 100_000)
     memory = path.stat().st_size // 4
     code = SHUFFLED_IN_CHILD.replace("COMPRESSION", repr(compression))
-    done = subprocess.run(
-        [sys.executable, "-c", code, few, path, out / "out", str(memory)],
-        capture_output=True,
-        timeout=120,
-        check=True,
-    )
+    done = run_python(code, few, path, out / "out", memory)
     assert 0 < int(done.stdout) <= memory
     assert len(fr.open(out / "out")) == 100_000
 

@@ -14,8 +14,6 @@ import gzip
 import os
 import pickle
 import struct
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +23,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
+from children import run_python
 from fastrec import _core
 from oracle import example, frame, header, tfrecord_file
 from oracle_frames import masked
@@ -281,13 +280,7 @@ MB = 1 << 20
 
 def read_bomb(path: Path, options: str) -> tuple[str, int]:
     """Return the outcome of reading `path`, and the memory that it used."""
-    done = subprocess.run(
-        [sys.executable, "-c", READ, str(path), options],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = run_python(READ, path, options)
     outcome, peak = done.stdout.split()
     return outcome, int(peak)
 

@@ -34,7 +34,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
-from children import Child
+from children import Child, run_python
 from columns import Untyped, open_dataset, snapshot
 from fastrec import _core
 from fastrec.loader import streaming
@@ -554,12 +554,7 @@ def test_a_bomb_of_large_records_hits_the_limit(tmp_path: Path, shuffle: str) ->
     masked = ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + 0xA282EAD8) & 0xFFFFFFFF
     one = gzip.compress(header(len(body)) + body + struct.pack("<I", masked), 1)
     path = file_with(tmp_path, one * 100)
-    done = subprocess.run(
-        [sys.executable, "-c", BOMB, str(path), shuffle],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python(BOMB, path, shuffle)
     assert "compressed records in memory exceed" in done.stdout
     assert done.stdout.startswith("10 ")
 
@@ -681,13 +676,7 @@ print(len(next(records)))
 def test_the_interpreter_exits_during_an_epoch(tmp_path: Path) -> None:
     """Enough records that the reader thread waits for room."""
     data = gzip.compress(frame(bytes(1000)) * 20_000, 1)
-    done = subprocess.run(
-        [sys.executable, "-c", LEFT_OPEN, str(file_with(tmp_path, data))],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = run_python(LEFT_OPEN, file_with(tmp_path, data))
     assert (done.stdout, done.stderr) == ("1000\n", "")
 
 
@@ -776,12 +765,7 @@ def test_the_demo_shows_compressed_files(tmp_path: Path, is_example: bool) -> No
     records = [record(n) if is_example else b"\xff" * n for n in range(1, 301)]
     path = file_with(tmp_path, gzip.compress(tfrecord_file(records)))
     code = "from fastrec.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "demo", str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python(code, "demo", path)
     assert "300 records in 1 file" in done.stdout
     assert "ds.head(1)[0]" in done.stdout
 

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["CHROMIUM", "Browser", "chromium"]
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 _SECONDS = 30

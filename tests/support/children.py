@@ -5,22 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import AnyStr
-
-__all__ = [
-    "ROOT",
-    "SECONDS_TO_HANG",
-    "SEED",
-    "SUPPORT",
-    "Child",
-    "built_library",
-    "n_runs",
-    "run_campaign",
-    "run_program",
-    "start_program",
-]
 
 SECONDS_TO_HANG = 60
 SEED = int(os.environ.get("FASTREC_TEST_SEED", "0"))  # of what campaigns draw
@@ -78,6 +67,27 @@ def built_library(source: Path, folder: Path) -> Path:
 def run_program(program: str, *arguments: object) -> str:
     """Run a program that must succeed without output on stderr; return its stdout."""
     return _output(start_program(program, *arguments))
+
+
+def run_python(
+    code: str,
+    *arguments: object,
+    status: int = 0,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run code in a new process, which must exit with a status."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True,
+        check=False,
+        cwd=cwd,
+        env=env,
+        text=True,
+        timeout=2 * SECONDS_TO_HANG,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
 
 
 def run_campaign(name: str, *arguments: object) -> str:

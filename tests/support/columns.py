@@ -11,17 +11,6 @@ import numpy as np
 import fastrec as fr
 from oracle import Cell, Fixed, Raw, Spec, Var, objects
 
-__all__ = [
-    "Untyped",
-    "assert_same",
-    "cell",
-    "cells",
-    "fastrec_spec",
-    "open_dataset",
-    "rows",
-    "snapshot",
-]
-
 # The type of a column depends on its spec, which a type checker cannot follow.
 Untyped: TypeAlias = Any
 

@@ -1,16 +1,12 @@
-"""The ``fastrec`` command, run in the process of a test, or in another Python."""
+"""The ``fastrec`` command, run in the process of a test."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from typer.testing import CliRunner
 
 from fastrec.cli.app import app
-
-__all__ = ["run", "run_python"]
 
 
 def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
@@ -20,14 +16,3 @@ def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
     if status != 0:
         assert isinstance(result.exception, SystemExit), "a traceback was shown"
     return result.stdout, result.stderr
-
-
-def run_python(code: str) -> subprocess.CompletedProcess[str]:
-    """Run `code` in another process."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=60,
-    )

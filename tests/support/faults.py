@@ -13,16 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "Fault",
-    "Faults",
-    "Left",
-    "check_nothing_more",
-    "is_killed",
-    "left_open",
-    "patience",
-]
-
 Left = tuple[list[str], int]
 
 SECONDS_MOST = 5

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from children import SECONDS_TO_HANG
 
-__all__ = ["run_tests_with_backend"]
-
 # Tests that raise before Keras computes do not depend on the backend.
 _COMPUTING = "epoch or weigh or predictions or outputs or shuffles"
 

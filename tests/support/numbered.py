@@ -16,26 +16,6 @@ import fastrec as fr
 from columns import Untyped, open_dataset
 from oracle import example, tfrecord_file
 
-__all__ = [
-    "FILE_SIZES",
-    "NUMBERS",
-    "ORDERS",
-    "SPEC",
-    "THREADS",
-    "Batch",
-    "DataSets",
-    "N",
-    "Write",
-    "every_order",
-    "labels",
-    "listed",
-    "loader_of",
-    "record",
-    "reloaded",
-    "take",
-    "write_files",
-]
-
 Write: TypeAlias = Callable[[bytes], Path]
 Batch: TypeAlias = dict[str, Any]
 

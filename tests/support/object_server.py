@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
-__all__ = ["FAULTS", "TRANSIENT", "ObjectServer", "Request", "random_faults", "served"]
-
 # Faults that a reader retries. "cut", "few" and "reset" concern the body and connection.
 TRANSIENT = ("500", "503", "429", "reset", "cut", "few", "shifted", "stall")
 # Faults that end in an error: a flipped bit, and another version.

@@ -16,23 +16,6 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "Encoder",
-    "Feature",
-    "Features",
-    "Kind",
-    "delimited",
-    "entry",
-    "example",
-    "feature",
-    "fixed32",
-    "fixed64",
-    "sequence",
-    "tag",
-    "varint",
-    "varint_field",
-]
-
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
 # Values of one kind; None is a feature without a kind. A float is a Python float or
 # the four bytes it is stored as.

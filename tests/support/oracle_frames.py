@@ -8,8 +8,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 
-__all__ = ["crc32c", "frame", "frame_offsets", "header", "masked", "tfrecord_file"]
-
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 POLYNOMIAL = 0x82F63B78  # Castagnoli polynomial, bits reversed.

@@ -14,17 +14,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
-__all__ = [
-    "Blocks",
-    "Component",
-    "KeyStream",
-    "Mix",
-    "Permutation",
-    "key_of",
-    "rank_steps",
-    "shuffled",
-]
-
 TWO_64 = 2**64
 
 Permutation: TypeAlias = Callable[[int], int]

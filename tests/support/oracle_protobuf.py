@@ -13,14 +13,6 @@ from google.protobuf import (
 )
 from google.protobuf.internal import api_implementation
 
-__all__ = [
-    "example_class",
-    "features_by_protobuf",
-    "needs_upb",
-    "sequence_by_protobuf",
-    "sequence_class",
-]
-
 # The implementation in Python, which free-threaded Python gets, loses values of features
 # with several lists, and writes features in the order of their dict.
 needs_upb = pytest.mark.skipif(

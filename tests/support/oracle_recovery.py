@@ -13,18 +13,6 @@ import crc32c as fast_crc32c
 
 from oracle_frames import FOOTER_BYTES, HEADER_BYTES, masked
 
-__all__ = [
-    "CORRUPTIONS",
-    "Found",
-    "Kept",
-    "Span",
-    "frame_end",
-    "gaps_and_frames",
-    "payload_holds",
-    "proven_length",
-    "whole_frame_after",
-]
-
 Span = tuple[int, int]
 
 

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from oracle_recovery import whole_frame_after
 
-__all__ = ["Seen", "looks_like", "seen"]
-
 WINDOW_BITS = {"GZIP": 31, "ZLIB": 15}
 GZIP_MAGIC = b"\x1f\x8b"
 PROOF_BYTES = 1 << 10

@@ -13,8 +13,6 @@ import pytest
 import fastrec as fr
 from columns import Untyped
 
-__all__ = ["DTYPES", "KINDS", "REFUSED", "REFUSED_BY_TENSORFLOW", "plain", "tf"]
-
 tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow")
 
 KINDS: list[Any] = ["int64", "float", "bytes"]

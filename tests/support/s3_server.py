@@ -9,8 +9,6 @@ from itertools import islice
 from typing import Any
 from xml.sax.saxutils import escape
 
-__all__ = ["S3", "listing", "s3_server"]
-
 BUCKET = "bucket"
 
 

@@ -14,8 +14,6 @@ import pytest
 
 from columns import Untyped
 
-__all__ = ["examples", "generate", "tfds"]
-
 tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow")
 tfds: Any = pytest.importorskip("tensorflow_datasets", reason="TFDS")
 

@@ -11,9 +11,6 @@ import numpy as np
 
 import fastrec as fr
 
-__all__ = ["class_label", "dataset", "features_dict", "image", "node", "sequence"]
-__all__ += ["shape_of", "tensor", "write_directory", "write_examples"]
-
 Json = dict[str, Any]
 
 _MODULES = {

@@ -10,8 +10,6 @@ import crc32c
 
 from oracle_protobuf import features_by_protobuf, sequence_by_protobuf
 
-__all__ = ["examples", "payloads", "records_in", "sequences"]
-
 HEADER_BYTES, FOOTER_BYTES = 12, 4
 
 

@@ -16,9 +16,7 @@ import gzip
 import os
 import random
 import signal
-import subprocess
 import sys
-import textwrap
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +25,7 @@ from typing import Any
 import pytest
 
 import fastrec as fr
-from children import n_runs, run_campaign
+from children import n_runs, run_campaign, run_python
 from oracle_frames import frame, tfrecord_file
 
 pytestmark = pytest.mark.skipif(
@@ -46,18 +44,6 @@ def names_in(folder: Path) -> list[str]:
 
 def contents_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def python(script: str, *arguments: object, status: int = 0) -> None:
-    """Run a script in a new process, which must exit with this status."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
 
 
 # --- Killed writers -------------------------------------------------------------------
@@ -103,7 +89,7 @@ def test_leftovers_of_a_killed_writer_are_hidden_and_removed_by_the_next(
 ) -> None:
     old = tmp_path / name.replace("{shard}", "7").replace(NUMBERED, "d-07-of-09")
     old.write_bytes(WHOLE)
-    python(KILLED, tmp_path / name, status=-signal.SIGKILL)
+    run_python(KILLED, tmp_path / name, status=-signal.SIGKILL)
     hidden = {left for left in names_in(tmp_path) if left.startswith(".")}
     assert any(left.endswith(".tmp") for left in hidden)
     assert names_in(tmp_path) == sorted([*hidden, old.name])
@@ -214,7 +200,7 @@ else:
 def test_a_full_disk_keeps_published_shards(
     tmp_path: Path, compression: str, n_threads: int
 ) -> None:
-    python(FULL, tmp_path / "p-{shard}", compression, n_threads)
+    run_python(FULL, tmp_path / "p-{shard}", compression, n_threads)
     names = names_in(tmp_path)
     # Threads may complete the last shard before they fail at an earlier one.
     assert {"p-0", "p-1", "p-3"} >= set(names)
@@ -226,7 +212,7 @@ def test_a_full_disk_keeps_published_shards(
 
 
 def test_a_full_disk_leaves_no_part_of_an_incomplete_set(tmp_path: Path) -> None:
-    python(FULL, tmp_path / NUMBERED, "", 0)
+    run_python(FULL, tmp_path / NUMBERED, "", 0)
     assert names_in(tmp_path) == []
 
 
@@ -363,7 +349,7 @@ def test_a_second_writer_of_the_same_files_is_refused(
         for place in (folder, link, folder / ".." / "folder"):
             with pytest.raises(BlockingIOError, match="another writer"):
                 fr.Writer(place / name, overwrite=True)
-            python(SECOND, place / name)
+            run_python(SECOND, place / name)
         with fr.Writer(folder / f"other-{name}"):
             pass
         writer.write_record(b"first")
@@ -384,7 +370,7 @@ def test_the_lock_of_a_dead_writer_is_released(tmp_path: Path) -> None:
     """
     path = tmp_path / "data"
     for _ in range(2):
-        python(script, path)
+        run_python(script, path)
         assert (tmp_path / ".data.lock").exists()
     fr.Writer(path).close()
     assert path.exists()

@@ -17,9 +17,6 @@ import os
 import re
 import signal
 import struct
-import subprocess
-import sys
-import textwrap
 import threading
 import warnings
 from collections.abc import Iterator
@@ -34,6 +31,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
+from children import run_python
 from oracle_protobuf import example_class
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -566,21 +564,10 @@ def test_several_threads_share_a_writer(path: Path) -> None:
 # --- Processes that fail --------------------------------------------------------------
 
 
-def python(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run `script` in a new process with the same sys.path."""
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_kill_9_leaves_only_a_temporary_file_of_complete_records(
     tmp_path: Path, path: Path
 ) -> None:
-    process = python(
+    run_python(
         """
         import os, signal, sys
         import fastrec as fr
@@ -590,8 +577,8 @@ def test_kill_9_leaves_only_a_temporary_file_of_complete_records(
         os.kill(os.getpid(), signal.SIGKILL)
         """,
         path,
+        status=-signal.SIGKILL,
     )
-    assert process.returncode == -signal.SIGKILL, process.stderr
     (left,) = tmp_path.glob(".*.tmp")
     assert left.name.startswith(".data.tfrecord.")
     assert not path.exists()
@@ -604,7 +591,7 @@ def test_kill_9_leaves_only_a_temporary_file_of_complete_records(
 def test_a_full_disk_names_the_path_and_leaves_no_file(
     tmp_path: Path, path: Path
 ) -> None:
-    process = python(
+    run_python(
         """
         import errno, resource, signal, sys
         import fastrec as fr
@@ -646,12 +633,11 @@ def test_a_full_disk_names_the_path_and_leaves_no_file(
         """,
         path,
     )
-    assert process.returncode == 0, process.stderr
     assert_nothing_in(tmp_path)
 
 
 def test_a_fork_leaves_the_file_intact(path: Path) -> None:
-    process = python(
+    run_python(
         """
         import os, sys, warnings
         import fastrec as fr
@@ -671,14 +657,13 @@ def test_a_fork_leaves_the_file_intact(path: Path) -> None:
         """,
         path,
     )
-    assert process.returncode == 0, process.stderr
     assert list(payloads(path.read_bytes())) == [b"parent"]
 
 
 def test_the_interpreter_may_exit_with_an_open_writer(
     tmp_path: Path, path: Path
 ) -> None:
-    process = python(
+    run_python(
         """
         import sys
         import fastrec as fr
@@ -687,7 +672,6 @@ def test_the_interpreter_may_exit_with_an_open_writer(
         """,
         path,
     )
-    assert process.returncode == 0, process.stderr
     assert_nothing_in(tmp_path)
 
 
