@@ -15,6 +15,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from columns import Untyped, open_dataset
+from numbered import FILE_SIZES, SPEC, write_files
+from object_server import ObjectServer, served
+from s3_server import S3, s3_server
+
 # Temporary files of multiprocessing, which lives until the end, and of others.
 OF_LIBRARIES = ("pymp-", "__autograph_generated_file")
 
@@ -73,6 +78,37 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Path]:
         return path
 
     return write_file
+
+
+@pytest.fixture(scope="module")
+def paths(write: Callable[[bytes], Path]) -> list[Path]:
+    """Files of the records of numbered.py."""
+    return write_files(write, FILE_SIZES)
+
+
+@pytest.fixture(scope="module")
+def ds(paths: list[Path]) -> Untyped:
+    return open_dataset(paths, features=SPEC)
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectServer]:
+    with served() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def _s3_of_this_session() -> Iterator[S3]:
+    pytest.importorskip("moto", reason="moto is not installed")
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture
+def s3(_s3_of_this_session: S3) -> S3:
+    """Moto's server, with an empty bucket."""
+    _s3_of_this_session.clear()
+    return _s3_of_this_session
 
 
 @pytest.fixture(scope="session")

@@ -24,15 +24,10 @@ flags = pytest.importorskip("absl.flags")
 import fastrec as fr
 import fastrec.grain
 from columns import Untyped, open_dataset
-from numbered import FILE_SIZES, NUMBERS, SPEC, Batch, N, Write, write_files
+from numbered import NUMBERS, SPEC, Batch, N, Write
 from oracle import example, tfrecord_file
 
 pytestmark = pytest.mark.frameworks
-
-
-@pytest.fixture(scope="module")
-def paths(write: Write) -> list[Path]:
-    return write_files(write, FILE_SIZES)
 
 
 @pytest.fixture(scope="module")

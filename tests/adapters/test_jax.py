@@ -33,7 +33,6 @@ import fastrec.jax
 from children import SECONDS_TO_HANG, start_program
 from columns import Untyped, open_dataset, snapshot
 from numbered import (
-    FILE_SIZES,
     NUMBERS,
     SPEC,
     Batch,
@@ -41,7 +40,6 @@ from numbered import (
     Write,
     labels,
     reloaded,
-    write_files,
 )
 from oracle import example, tfrecord_file
 
@@ -50,11 +48,6 @@ pytestmark = pytest.mark.frameworks
 # Before JAX looks for devices, which nothing does while tests are collected.
 with contextlib.suppress(RuntimeError):
     jax.config.update("jax_num_cpu_devices", 4)
-
-
-@pytest.fixture(scope="module")
-def paths(write: Write) -> list[Path]:
-    return write_files(write, FILE_SIZES)
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ pa = pytest.importorskip("pyarrow")
 
 import fastrec as fr
 from columns import Untyped, open_dataset
-from numbered import FILE_SIZES, SPEC, N, Write, record, write_files
+from numbered import SPEC, N, Write, record
 from object_server import random_faults, served
 from oracle import example, tfrecord_file
 
@@ -60,11 +60,6 @@ def cache_of_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
     assert ray.get(ray.remote(os.getenv).remote("FASTREC_CACHE")) == str(cache)
     yield cache
     ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def paths(write: Write) -> list[Path]:
-    return write_files(write, FILE_SIZES)
 
 
 def numbers(ds: Untyped) -> list[int]:

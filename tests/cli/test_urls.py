@@ -18,7 +18,7 @@ import pytest
 from commands import run
 from object_server import ObjectServer, served
 from oracle import example, tfrecord_file
-from s3_server import S3, s3_server
+from s3_server import S3
 from written import payloads
 
 pytest.importorskip("obstore", reason="extra `remote` is not installed")
@@ -38,12 +38,10 @@ def server() -> Iterator[ObjectServer]:
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
-    pytest.importorskip("moto", reason="moto is not installed")
-    with s3_server() as running:
-        for name, value in running.environment().items():
-            monkeypatch.setenv(name, value)
-        yield running
+def s3(s3: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    return s3
 
 
 @pytest.mark.parametrize("name", FILES)

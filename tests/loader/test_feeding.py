@@ -42,7 +42,6 @@ from fastrec.loader import (
 from fastrec.loader.prefetch import Conversion, with_conversion
 from fastrec.transforms import transform as checked_transform
 from numbered import (
-    FILE_SIZES,
     SPEC,
     Batch,
     N,
@@ -51,17 +50,11 @@ from numbered import (
     loader_of,
     record,
     reloaded,
-    write_files,
 )
 from oracle import frame, tfrecord_file
 
 BATCH_SIZE = 5
 N_STEPS = -(-N // BATCH_SIZE)
-
-
-@pytest.fixture(scope="module")
-def ds(write: Write) -> Untyped:
-    return open_dataset(write_files(write, FILE_SIZES), features=SPEC)
 
 
 def spelled(batch: Batch) -> Batch:

@@ -56,17 +56,6 @@ from numbered import (
 )
 from oracle import frame, tfrecord_file
 
-
-@pytest.fixture(scope="module")
-def paths(write: Write) -> list[Path]:
-    return write_files(write, FILE_SIZES)
-
-
-@pytest.fixture(scope="module")
-def ds(paths: list[Path]) -> Untyped:
-    return open_dataset(paths, features=SPEC)
-
-
 # A random training run of all ranks of a job.
 
 

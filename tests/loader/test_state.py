@@ -26,7 +26,6 @@ import fastrec as fr
 from columns import Untyped, open_dataset
 from fastrec.loader.progress import Progress
 from numbered import (
-    FILE_SIZES,
     ORDERS,
     SPEC,
     N,
@@ -37,20 +36,8 @@ from numbered import (
     record,
     reloaded,
     take,
-    write_files,
 )
 from oracle import example, frame, tfrecord_file
-
-
-@pytest.fixture(scope="module")
-def paths(write: Write) -> list[Path]:
-    return write_files(write, FILE_SIZES)
-
-
-@pytest.fixture(scope="module")
-def ds(paths: list[Path]) -> Untyped:
-    return open_dataset(paths, features=SPEC)
-
 
 # The contents of a state.
 

@@ -22,7 +22,7 @@ import pytest
 import fastrec as fr
 from columns import Untyped, open_dataset
 from fastrec.loader.prefetch import Conversion, with_conversion
-from numbered import FILE_SIZES, SPEC, Batch, N, Write, labels, record, write_files
+from numbered import SPEC, Batch, N, Write, labels, record
 from oracle import frame
 
 BAD = (4, 9, 30)
@@ -30,16 +30,6 @@ THREADS = [(0, 0), (2, 0), (2, 1), (2, 3)]
 every_threads = pytest.mark.parametrize(("num_threads", "transform_threads"), THREADS)
 
 OUT = {"twice": fr.FixedLen((), "int64")}
-
-
-@pytest.fixture(scope="module")
-def paths(write: Write) -> list[Path]:
-    return write_files(write, FILE_SIZES)
-
-
-@pytest.fixture(scope="module")
-def ds(paths: list[Path]) -> Untyped:
-    return open_dataset(paths, features=SPEC)
 
 
 def double(row: Batch) -> int:

@@ -13,14 +13,9 @@ import itertools
 
 import pytest
 
-from columns import Untyped, open_dataset
+from columns import Untyped
 from fastrec.loader.prefetch import Conversion, with_conversion
-from numbered import FILE_SIZES, SPEC, N, Write, write_files
-
-
-@pytest.fixture(scope="module")
-def ds(write: Write) -> Untyped:
-    return open_dataset(write_files(write, FILE_SIZES), features=SPEC)
+from numbered import N
 
 
 @pytest.mark.parametrize("transform", [None, dict])

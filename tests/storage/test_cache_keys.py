@@ -15,7 +15,7 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
 
@@ -47,12 +47,6 @@ def shard(number: int) -> bytes:
 
 
 assert len({len(shard(i)) for i in range(1, 4)}) == 1
-
-
-@pytest.fixture
-def server() -> Iterator[ObjectServer]:
-    with served() as running:
-        yield running
 
 
 @pytest.fixture(params=["copies", "indexes"])

@@ -21,7 +21,7 @@ import signal
 import sys
 import traceback
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,7 @@ from fastrec.storage.paths import expand, version_of
 from fastrec.storage.remote import Faults, RemotePath, fetch, pieces, remote_path
 from object_server import TRANSIENT, ObjectServer, Request, random_faults, served
 from oracle import example, tfrecord_file
-from s3_server import S3, s3_server
+from s3_server import S3
 
 pytest.importorskip("obstore", reason="extra `remote` is not installed")
 fsspec = pytest.importorskip("fsspec", reason="extra `remote` is not installed")
@@ -50,19 +50,6 @@ def rows(first: int, n: int = N_ROWS) -> list[bytes]:
 
 def shard(number: int, compress: Callable[[bytes], bytes] = gzip.compress) -> bytes:
     return compress(tfrecord_file(rows(number * N_ROWS)))
-
-
-@pytest.fixture
-def server() -> Iterator[ObjectServer]:
-    with served() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    pytest.importorskip("moto", reason="moto is not installed")
-    with s3_server() as running:
-        yield running
 
 
 def numbers(dataset: Untyped) -> list[int]:

@@ -36,7 +36,7 @@ from fastrec.storage.paths import expand, version_of
 from fastrec.storage.remote import RemotePath
 from object_server import ObjectServer, Request, served
 from oracle import example, tfrecord_file
-from s3_server import S3, listing, s3_server
+from s3_server import S3, listing
 
 pytest.importorskip("obstore", reason="extra `remote` is not installed")
 fsspec = pytest.importorskip("fsspec", reason="extra `remote` is not installed")
@@ -65,13 +65,6 @@ def numbers(dataset: Untyped, **options: Untyped) -> list[int]:
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ObjectServer]:
     monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / "cache"))
     with served() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    pytest.importorskip("moto", reason="moto is not installed")
-    with s3_server() as running:
         yield running
 
 

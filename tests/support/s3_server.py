@@ -38,6 +38,11 @@ class S3:
         """Return the URL of a key, prefix or glob."""
         return f"s3://{BUCKET}/{key}"
 
+    def clear(self) -> None:
+        """Empty the bucket, and forget uploads."""
+        _backend().reset()
+        _backend().create_bucket(BUCKET, "us-east-1")
+
     def put(self, key: str, data: bytes) -> None:
         """Write an object."""
         _backend().put_object(BUCKET, key, data)
@@ -76,9 +81,8 @@ def s3_server() -> Iterator[S3]:
     server.start()
     try:
         host, port = server.get_host_and_port()
-        _backend().reset()
         s3 = S3(f"http://{host}:{port}")
-        _backend().create_bucket(BUCKET, "us-east-1")
+        s3.clear()
         yield s3
     finally:
         server.stop()

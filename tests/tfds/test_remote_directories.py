@@ -17,7 +17,7 @@ import pytest
 import fastrec as fr
 from columns import Untyped
 from object_server import ObjectServer, served
-from s3_server import S3, s3_server
+from s3_server import S3
 from tfds_directory import class_label, tensor, write_directory
 
 pytest.importorskip("obstore", reason="extra `remote` is not installed")
@@ -51,16 +51,9 @@ class Bucket:
         return self.s3.url(f"{self.prefix}/{name}")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3]:
-    pytest.importorskip("moto", reason="moto is not installed")
-    with s3_server() as running:
-        yield running
-
-
 @pytest.fixture
-def s3(server: S3, tmp_path: Path, files: dict[str, bytes]) -> Bucket:
-    return Bucket(server, tmp_path.name, files)
+def s3(s3: S3, tmp_path: Path, files: dict[str, bytes]) -> Bucket:
+    return Bucket(s3, tmp_path.name, files)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import contextlib
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ import pytest
 import fastrec as fr
 from children import SECONDS_TO_HANG, start_program
 from columns import Untyped
-from s3_server import S3, s3_server
+from s3_server import S3
 from written import payloads
 
 pytest.importorskip("obstore", reason="extra `remote` is not installed")
@@ -40,12 +40,6 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
     return directory
-
-
-@pytest.fixture
-def s3() -> Iterator[S3]:
-    with s3_server() as running:
-        yield running
 
 
 @pytest.fixture(params=["s3", "memory"])
