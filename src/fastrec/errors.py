@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 
 from fastrec import _core
 from fastrec.foreign_files import advice_about
@@ -206,7 +205,7 @@ def _is_end_proven(error: Error) -> bool:
 def _repair(path: str) -> str:
     import shlex  # slow to import, and used for errors only
 
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
+    if not os.path.isfile(path):  # noqa: PTH113 (a URL, or a pipe)
         return "fastrec repair LOCAL_COPY --out OUT"
     return f"fastrec repair {printable(shlex.quote(path))} --out OUT"
 

@@ -12,7 +12,6 @@ Method
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import os
 import re
@@ -25,8 +24,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("typer")
 pytest.importorskip("rich")
@@ -38,7 +35,6 @@ from commands import run
 from fastrec.cli.app import app
 from fastrec.cli.arguments import names_in
 from fastrec.cli.inputs import files_of
-from fastrec.cli.stdin import FrameCounter
 from fastrec.cli.terminal import json_line, when_interrupted
 from oracle import example, tfrecord_file
 
@@ -195,29 +191,6 @@ def test_stdin_is_read_like_a_file(
     assert result.exit_code == 0, result.output
     assert result.stdout == "9\n"
     assert not list(tmp_path.iterdir()), "the copy is deleted"
-
-
-def two_members(data: bytes) -> bytes:
-    return gzip.compress(data[:100]) + gzip.compress(data[100:])
-
-
-@given(
-    st.lists(st.integers(1, 200), max_size=30),
-    st.sampled_from([bytes, gzip.compress, zlib.compress, two_members]),
-)
-def test_frames_are_counted_as_they_arrive(
-    sizes: list[int], pack: Callable[[bytes], bytes]
-) -> None:
-    content = pack(CONTENT)
-    ends = list(itertools.accumulate(16 + len(record) for record in RECORDS))
-    counter, begin = FrameCounter(), 0
-    for size in [*sizes, len(content)]:
-        piece = content[begin : begin + size]
-        begin += len(piece)
-        count = counter.add(piece)
-        if pack is bytes:
-            assert count == sum(end <= begin for end in ends)
-    assert count == len(RECORDS)
 
 
 # JSON.

@@ -336,14 +336,6 @@ def test_a_compressed_file_opened_as_plain_names_its_compression(
     assert "checksum" not in caught.value.reason
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
-def test_a_fifo_is_refused_without_waiting(tmp_path: Path) -> None:
-    fifo = tmp_path / "pipe"
-    os.mkfifo(fifo)
-    with pytest.raises((OSError, fr.Error), match="pipe"):
-        read(fifo)
-
-
 @pytest.mark.parametrize(
     ("options", "error", "names_it"),
     [

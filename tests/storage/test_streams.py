@@ -500,16 +500,6 @@ def test_a_deleted_file_raises_when_it_is_reached(tmp_path: Path) -> None:
     assert error.filename == str(paths[1])
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
-def test_a_fifo_does_not_block(tmp_path: Path) -> None:
-    fifo = tmp_path / "pipe"
-    os.mkfifo(fifo)
-    ds = open_dataset(fifo, features=SPEC, compression="GZIP")
-    for use in (len, lambda ds: list(ds.loader(1))):
-        with pytest.raises(OSError, match="pipe"):
-            use(ds)
-
-
 # Memory.
 
 

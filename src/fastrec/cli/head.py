@@ -11,6 +11,7 @@ from fastrec.cli.arguments import AsJson, Columns, Paths, names_in
 from fastrec.cli.inputs import files_of
 from fastrec.cli.records import first_records, print_records, record_at
 from fastrec.cli.terminal import console, counted
+from fastrec.storage.pipes import PipePath
 
 __all__ = ["head"]
 
@@ -37,14 +38,17 @@ def head(
     """Print the first records.
 
     It reads no more of the files than it prints, so it answers at once. With --record,
-    the files up to the record are indexed. Both checksums of each record are verified.
+    the files up to the record are indexed; pipes are read in sequence. Both checksums of each record are verified.
     """
     out = console()
-    n_needed = n if record is None else record + 1
-    files = files_of(paths, joins=False, n_records=n_needed)
+    files = files_of(paths, joins=False, allows_pipes=True)
     names = names_in(columns)
     if record is not None:
-        found = record_at(files, record)
+        if any(isinstance(path, PipePath) for path in files):
+            following = itertools.islice(first_records(files), record, None)
+            found = next(following, None)
+        else:
+            found = record_at(files, record)
         if found is None:
             msg = f"must be less than the number of records, got {record}"
             raise typer.BadParameter(msg, param_hint="--record")

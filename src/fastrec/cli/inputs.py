@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import fastrec as fr
-from fastrec.cli.stdin import copied_stdin
+from fastrec.cli.stdin import copied_stdin, refuse_terminal
 from fastrec.cli.terminal import Bar
 from fastrec.storage.paths import expand
 
 __all__ = ["files_of", "indexed", "one_line_errors"]
 
 _STDIN = "-"
+_STDIN_PATH = "/dev/stdin"
 
 
 @contextlib.contextmanager
@@ -22,28 +23,34 @@ def one_line_errors() -> Iterator[None]:
     """Convert a ValueError of the library to an Error, which prints as one line."""
     try:
         yield
-    except fr.Error:
+    except (fr.Error, OSError):
         raise
     except ValueError as error:
         raise fr.Error(str(error)) from error
 
 
 def files_of(
-    paths: Sequence[str], *, joins: bool, n_records: int | None = None
+    paths: Sequence[str], *, joins: bool, allows_pipes: bool = False
 ) -> list[str]:
     """Return the files of `paths`. Directories are searched recursively.
 
-    ``-`` is a copy of stdin, or of its first `n_records` records. With `joins`, a
-    directory that mixes splits is an error, as in `fastrec.open`.
+    ``-`` is a copy of stdin; with `allows_pipes`, it is stdin itself, and pipes are read
+    in sequence. With `joins`, a directory that mixes splits is an error, as in
+    `fastrec.open`.
     """
     files = []
     for path in paths:
+        home = os.path.expanduser(path)  # noqa: PTH111 (a Path drops "./")
         if path == _STDIN:
-            files.append(copied_stdin(n_records))
-        else:
-            with one_line_errors():
-                home = os.path.expanduser(path)  # noqa: PTH111 (a Path drops "./")
-                files += expand(home, joins=joins, is_recursive=True)
+            if not allows_pipes:
+                files.append(copied_stdin())
+                continue
+            refuse_terminal()
+            home = _STDIN_PATH
+        with one_line_errors():
+            files += expand(
+                home, joins=joins, is_recursive=True, allows_pipes=allows_pipes
+            )
     return files
 
 

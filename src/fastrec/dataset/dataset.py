@@ -423,8 +423,9 @@ class Dataset(DatasetViews):
                 yield batch
                 n_read += batch_size
         except Error as error:
-            if error.code == "index_mismatch":
-                raise  # the numbers may be those of other records now
+            # The numbers may be those of other records now. A pipe is read once.
+            if error.code == "index_mismatch" or self._view.files.pipes:
+                raise
             single_rows = self.loader(1, rank=0, world_size=1, num_threads=0)
             yield from itertools.islice(single_rows, n_read, None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, overload
 
 from fastrec.arrays.batch import BytesArray
@@ -61,7 +61,8 @@ def open(
         name), or a list of these. Each may be a URL: ``s3://``, ``gs://``, ``az://``,
         ``https://``, ``hf://``, ``file://`` or any other that fsspec knows. A directory
         whose file names differ by a split word is an error: train, test, valid,
-        validation, val, dev or eval.
+        validation, val, dev or eval. A pipe, such as ``/dev/stdin``, is read once, in
+        order, and requires `features`.
     features : mapping of str to specs, or list of str, optional
         The features to read, by column name. A spec may also be one of tf.io, or the name
         of a dtype, such as ``"int64"``, for a scalar. Other features are skipped without
@@ -149,7 +150,12 @@ def open(
         msg = "cache_bytes requires cache_dir"
         raise ValueError(msg)
     policy, checked = check_on_error(on_error), checked_limits(limits)
-    names = expand(paths, joins=True, storage_options=storage_options)
+    names = expand(
+        paths,
+        joins=True,
+        allows_pipes=cache_dir is None,
+        storage_options=storage_options,
+    )
     files = FileSet([FileGroup(names, options)], policy, checked)
     schema, columns = schema_or_names(features, context_features, sequence_features)
     return Dataset(View(Source(files, [Reading(len(files), schema, columns)])))
@@ -218,6 +224,8 @@ def read_records(
     if batch_size is not None:
         batch_size = positive_int("batch_size", batch_size)
         return _batches(dataset, batch_size, num_threads)
+    if dataset._view.files.pipes:  # each record as soon as it arrives
+        return iter(dataset.records)
     return itertools.chain.from_iterable(
         _batches(dataset, _RECORDS_AT_ONCE, num_threads)
     )
@@ -229,13 +237,21 @@ def _batches(
     # The last batch may be short, and damage is preceded by single records.
     remainder: list[bytes] = []
     damage: Error | None = None
+    batches: Iterable[Any]
+    if dataset._view.files.pipes:  # they cannot be read again up to the damage
+        batches = ([record] for record in dataset.records)
+    else:
+        loaded = dataset._batches_until_damage(batch_size, num_threads)
+        batches = (batch[_RECORD] for batch in loaded)
     try:
-        for batch in dataset._batches_until_damage(batch_size, num_threads):
-            records: Any = batch[_RECORD]
-            if len(records) == batch_size:
+        for records in batches:
+            if isinstance(records, BytesArray) and len(records) == batch_size:
                 yield records
-            else:
-                remainder.extend(records)
+                continue
+            remainder.extend(records)
+            if len(remainder) == batch_size:
+                yield BytesArray.from_list(remainder)
+                remainder = []
     except Error as error:
         damage = error
     if remainder:

@@ -27,6 +27,7 @@ from fastrec.storage.compression import (
 )
 from fastrec.storage.index import IndexPlace
 from fastrec.storage.index_files import joined_names
+from fastrec.storage.pipes import PipePath, refuse_pipe
 from fastrec.storage.remote import RemotePath, warn_of_weak_versions
 
 if TYPE_CHECKING:
@@ -155,8 +156,18 @@ class FileSet:
         """Whether any file is read as a stream: compressed, and not expanded."""
         if self._is_streamed is None:
             contents = set[str]().union(*(group.read_as() for group in self._groups))
-            self._is_streamed = bool(contents - {"plain"})
+            self._is_streamed = bool(contents - {"plain"}) or bool(self.pipes)
         return self._is_streamed
+
+    @property
+    def pipes(self) -> list[PipePath]:
+        """The files that are pipes."""
+        return [path for path in self.files if isinstance(path, PipePath)]
+
+    def check_no_pipes(self, what: str) -> None:
+        """Raise an UnsupportedOperation, naming the operation `what`, for a pipe."""
+        for path in self.pipes:
+            refuse_pipe(path, what)
 
     @property
     def paths(self) -> list[str]:
@@ -208,6 +219,7 @@ class FileSet:
         """Raise a ValueError, naming the operation `what`, if a file is streamed."""
         if not self.is_streamed:
             return
+        self.check_no_pipes(what)
         path = next(path for path, content in self.contents() if content != "plain")
         msg = (
             f"{what} requires random access, but {path!r} is compressed; pass "
@@ -354,6 +366,12 @@ class FileSet:
         """Return the index of each file's content, scanning files that have none."""
         with _core.HeldLock(self._lock):
             if self._counts is None:
+                for path in self.pipes:  # list() ignores a TypeError of len()
+                    msg = (
+                        f"cannot count the records of {str(path)!r}: it is a pipe; copy "
+                        "it to a file first"
+                    )
+                    raise TypeError(msg)
                 for group in self._groups:
                     self._count(group)
                 parts = [g.counts for g in self._groups if g.counts is not None]

@@ -277,6 +277,7 @@ class Source:
         sample: int | None = infer.SAMPLE_RECORDS,
     ) -> Schema:
         """Infer features from the first records of the files with these numbers."""
+        self.files.check_no_pipes("reading it without features=")
         contents = self.files.contents()
         with frame_stream(
             [contents[i] for i in numbers],

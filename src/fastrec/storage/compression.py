@@ -25,6 +25,7 @@ from fastrec import _core
 from fastrec.errors import CorruptionError
 from fastrec.storage.atomic import open_file
 from fastrec.storage.paths import asked_in_threads, local_head, version_of
+from fastrec.storage.pipes import PipeFile, PipePath
 from fastrec.storage.remote import Faults, RemotePath, pieces
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ _PLAIN_BYTES = 1 << 20
 
 # Detection decompresses at most this much of a file.
 _PROOF_BYTES = 1 << 10
+_FRAME_HEADER_BYTES = 12
 
 # Files of each suffix that `sampled_contents` opens.
 _MAX_SAMPLED = 64
@@ -100,7 +102,7 @@ def contents_of(
     """Return the compression of each file: `compression`, or detected if "auto"."""
     if compression != "auto":
         return [CONTENTS[compression]] * len(files)
-    if any(isinstance(path, RemotePath) for path in files):
+    if any(isinstance(path, (RemotePath, PipePath)) for path in files):
         return asked_in_threads(content_of, files)
     looks_like = _core.recognize_files(
         os.fsencode("\0".join(files)), _DETECTION_THREADS
@@ -139,8 +141,10 @@ def content_of(path: str, faults: Faults | None = None) -> Content:
 
     The damaged first header of a plain file may look like a compressed file. So a file
     counts as compressed only if its beginning decompresses, or if it does not contain a
-    valid TFRecord frame.
+    valid TFRecord frame. A pipe is "auto": it is detected when it is read.
     """
+    if isinstance(path, PipePath):
+        return "auto"
     with local_head(path, faults) as local:
         name = os.fsencode(local)
         looks_like = _core.recognize(name)
@@ -163,6 +167,18 @@ def _inflates(path: str, content: Content) -> bool:
         return False
 
 
+def _content_of_head(head: bytes) -> Content:
+    """Return the compression of a pipe, by its first bytes."""
+    length, crc = head[:8], head[8:_FRAME_HEADER_BYTES]
+    if _core.masked_crc32c(length) == int.from_bytes(crc, "little"):
+        return "plain"
+    for content in ("gzip", "zlib"):
+        with contextlib.suppress(zlib.error):
+            zlib.decompressobj(wbits=_WBITS[content]).decompress(head)
+            return content
+    return "plain"
+
+
 def plain_name(path: str) -> str:
     """Return a file's name without a compression suffix."""
     name = os.path.basename(path)  # noqa: PTH119 (pathlib is slow to import)
@@ -178,12 +194,13 @@ def inflated(
     content: Content,
     *,
     on_read: Callable[[int], object] | None = None,
+    on_wait: Callable[[], object] = bool,
     faults: Faults | None = None,
 ) -> Generator[bytes]:
     """Yield the decompressed content of a file, in pieces of at most 1 MiB.
 
-    `on_read` is called with the number of bytes read from the file so far. `faults`
-    counts and cancels the requests for a remote file.
+    `on_read` is called with the number of bytes read from the file so far, and `on_wait`
+    while a pipe has no data. `faults` counts and cancels the requests for a remote file.
 
     Raises
     ------
@@ -195,7 +212,9 @@ def inflated(
     """
     if content == "auto":
         content = content_of(path)
-    with _opened(path, faults) as file:
+    with _opened(path, faults, on_wait) as file:
+        if isinstance(file, PipeFile) and content == "auto":
+            content = _content_of_head(file.head(_FRAME_HEADER_BYTES))
         if content == "plain":
             while piece := file.read(_PLAIN_BYTES):
                 if on_read is not None:
@@ -206,7 +225,7 @@ def inflated(
 
 
 def _inflated_members(
-    file: io.FileIO | _RemoteFile,
+    file: io.FileIO | PipeFile | _RemoteFile,
     content: Content,
     name: str,
     on_read: Callable[[int], object] | None,
@@ -270,6 +289,8 @@ def _before_damage(
     fails returns nothing of what it has inflated. So zlib, whose streams can be copied,
     inflates the member at byte `begin` again, in ever smaller steps at the damage.
     """
+    if isinstance(name, PipePath):  # cannot be read again
+        return
     stream = zlib.decompressobj(wbits=_WBITS[content])
     at, step = 0, _READ_BYTES
     with _opened(name, faults) as file:
@@ -323,9 +344,13 @@ class _RemoteFile:
 
 @contextlib.contextmanager
 def _opened(
-    path: str, faults: Faults | None = None
-) -> Iterator[io.FileIO | _RemoteFile]:
-    """Open a regular file or object, and add its name to errors of reading."""
+    path: str, faults: Faults | None = None, on_wait: Callable[[], object] = bool
+) -> Iterator[io.FileIO | PipeFile | _RemoteFile]:
+    """Open a regular file, pipe or object, and add its name to errors of reading."""
+    if isinstance(path, PipePath):
+        with path.opened(on_wait) as pipe:
+            yield pipe
+        return
     if isinstance(path, RemotePath):
         with contextlib.closing(
             pieces(path, version_of(path), faults=faults)

@@ -19,6 +19,7 @@ import numpy as np
 from fastrec import _core
 from fastrec.printable import printable
 from fastrec.storage.parallel import run_in_threads
+from fastrec.storage.pipes import PipePath, is_pipe, refuse_pipe
 from fastrec.storage.remote import Faults, RemotePath, Version, fetch, version_of_url
 from fastrec.storage.splits import check_one_split
 from fastrec.storage.stores import StorageOptions
@@ -71,6 +72,7 @@ def expand(
     *,
     joins: bool = False,
     is_recursive: bool = False,
+    allows_pipes: bool = False,
     storage_options: StorageOptions | None = None,
 ) -> list[str]:
     """Return the files of `paths`, in dataset order; those of URLs are `RemotePath`.
@@ -80,7 +82,8 @@ def expand(
     sorted by name), or a URL of one. A file with several names in a glob or a directory
     is listed once. With `joins`, a directory whose file names differ by a split word,
     such as train and test, raises. With `is_recursive`, directories below a directory
-    are searched, too, except hidden ones and links. `storage_options` are passed to the
+    are searched, too, except hidden ones and links. With `allows_pipes`, a path may be
+    that of a pipe, whose files are `PipePath`. `storage_options` are passed to the
     library that reads the URLs.
 
     Raises
@@ -94,7 +97,11 @@ def expand(
         If there are no paths, a URL has an unknown scheme, or a directory mixes splits.
     """
     expand_one = partial(
-        _expand_one, joins=joins, is_recursive=is_recursive, options=storage_options
+        _expand_one,
+        joins=joins,
+        is_recursive=is_recursive,
+        allows_pipes=allows_pipes,
+        options=storage_options,
     )
     if isinstance(paths, (str, bytes, os.PathLike)):
         return expand_one(paths)
@@ -189,9 +196,10 @@ def _expand_one(
     *,
     joins: bool,
     is_recursive: bool,
+    allows_pipes: bool,
     options: StorageOptions | None,
 ) -> list[str]:
-    if isinstance(given, RemotePath):
+    if isinstance(given, (RemotePath, PipePath)):
         return [given]
     if not isinstance(given, (str, os.PathLike)):
         msg = f"a path must be a str or os.PathLike, got {type(given).__name__}"
@@ -207,8 +215,12 @@ def _expand_one(
         return files
     # An existing name is literal, even if it contains wildcards.
     if os.path.lexists(path) or not glob.has_magic(path):
-        os.stat(path)  # noqa: PTH116 (raises if the file is missing)
-        return [path]
+        status = os.stat(path)  # noqa: PTH116 (raises if the file is missing)
+        if not is_pipe(status):
+            return [path]
+        if not allows_pipes:
+            refuse_pipe(path, "this operation")
+        return [PipePath(path)]
     files = _files_matching(path)
     if not files:
         raise FileNotFoundError(errno.ENOENT, "No file matches the pattern", path)

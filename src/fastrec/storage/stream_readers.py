@@ -85,7 +85,13 @@ def _read(
                 streams.fail(i, "file_changed", reason, os.fsencode(path), None)
                 continue
             report = None if on_read is None else partial(on_read, i)
-            content_pieces = inflated(path, content, on_read=report, faults=faults)
+            content_pieces = inflated(
+                path,
+                content,
+                on_read=report,
+                on_wait=partial(_check, streams, i),
+                faults=faults,
+            )
             with contextlib.closing(content_pieces) as pieces:
                 for piece in pieces:
                     if not streams.push(i, piece):
@@ -94,6 +100,11 @@ def _read(
             _fail(streams, i, path, error)
         else:
             streams.end(i)
+
+
+def _check(streams: _core.ByteStreams, i: int) -> None:
+    if not streams.push(i, b""):
+        raise BrokenPipeError  # the consumer stopped
 
 
 def _fail(streams: _core.ByteStreams, i: int, path: str, error: BaseException) -> None:
