@@ -173,6 +173,15 @@ DEFINE_SYNC(fdatasync)
 DEFINE_OF_TWO(rename, 'r')
 DEFINE_OF_TWO(link, 'l')
 
+// What os.link calls since Python 3.14.
+int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) {
+  pthread_mutex_lock(&lock);
+  const int result = NEXT(linkat)(from_folder, from, to_folder, to, flags);
+  if (result == 0 && is_recorded(to)) record('l', 0, 0, from, to, strlen(to));
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
 int unlink(const char* path) {
   pthread_mutex_lock(&lock);
   const int result = NEXT(unlink)(path);
