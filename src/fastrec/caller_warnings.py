@@ -1,22 +1,27 @@
-"""Warnings that point to the caller's line."""
+"""The line of the caller, and warnings that point to it."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
+from types import FrameType
 
-__all__ = ["warn_caller"]
+__all__ = ["calling_frame", "warn_caller"]
 
 _PACKAGE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 (slow to import)
+
+
+def calling_frame() -> tuple[FrameType, int]:
+    """Return the nearest frame outside of fastrec, and how far it is from the caller."""
+    frame, level = sys._getframe(1), 0
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        level += 1
+    return frame, level
 
 
 def warn_caller(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """Issue a warning that points to the nearest line outside of fastrec."""
     # Replace by skip_file_prefixes= when Python 3.12 is the oldest supported version.
-    frame = sys._getframe(1)
-    level = 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-        level += 1
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(message, category, stacklevel=1 + calling_frame()[1])

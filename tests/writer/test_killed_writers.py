@@ -12,11 +12,13 @@ Method
 
 from __future__ import annotations
 
+import code
 import gzip
 import os
 import random
 import signal
 import sys
+import textwrap
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -357,6 +359,107 @@ def test_a_second_writer_of_the_same_files_is_refused(
         writer.write_record(b"second")
     assert list(fr.read_records(writer.files)) == [b"second"]
     assert not list(folder.glob(".*"))
+
+
+class Shell(code.InteractiveInterpreter):
+    """A shell, which keeps variables and the traceback of the last error."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **variables: object) -> None:
+        self.variables: dict[str, Any] = {"Writer": fr.Writer, **variables}
+        super().__init__(self.variables)
+        for name in ("last_type", "last_value", "last_exc", "last_traceback"):
+            monkeypatch.setattr(sys, name, None, raising=False)
+        self._shown = ""
+
+    def write(self, data: str) -> None:
+        self._shown += data
+
+    def run(self, cell: str) -> str:
+        """Run a cell, and return the name of its exception and the reason."""
+        self._shown = ""
+        self.runcode(compile(textwrap.dedent(cell), "<cell>", "exec"))
+        return self._shown.rpartition("\n")[0].rpartition("\n")[2]
+
+
+def test_a_refusal_names_the_line_that_created_the_other_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(monkeypatch, path=tmp_path / "data")
+    assert shell.run("\nwriter = Writer(path)") == ""
+    refused = shell.run("Writer(path)")
+    assert refused.startswith("BlockingIOError: ")
+    assert "discard() the one that was created at <cell>:2: " in refused
+    assert shell.run("writer.discard(); Writer(path).close()") == ""
+
+
+@pytest.mark.parametrize("append", [False, True])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        """
+        writer = Writer(path, append=append)
+        writer.write_record(b"lost")
+        raise KeyboardInterrupt
+        """,
+        """
+        writers = {"train": Writer(path, append=append)}
+        writers["train"].write({"x": object()})
+        """,
+        """
+        def export():
+            writer = Writer(path, append=append)
+            writer.write_record(b"lost")
+            raise KeyboardInterrupt
+        export()
+        """,
+    ],
+    ids=["in a cell", "in a list, an error", "in a function"],
+)
+def test_a_cell_that_failed_can_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: str, *, append: bool
+) -> None:
+    path = tmp_path / "data"
+    if append:
+        path.write_bytes(frame(b"old"))
+    shell = Shell(monkeypatch, path=path, append=append)
+    assert shell.run(cell).startswith(("KeyboardInterrupt", "TypeError"))
+    old = shell.variables.get("writer")
+    again = """
+    with Writer(path, append=append) as new:
+        new.write_record(b"new")
+    """
+    assert shell.run(again) == ""
+    assert list(fr.read_records(path)) == [b"old"] * append + [b"new"]
+    assert names_in(tmp_path) == ["data"]
+    if old is not None:
+        with pytest.raises(ValueError, match="is closed"):
+            old.write_record(b"late")
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["writer = Writer(path)", "raise KeyboardInterrupt"],
+        [
+            "def begin():\n  global writer\n  writer = Writer(path)",
+            "begin()",
+            "begin()",
+        ],
+    ],
+    ids=["another cell failed", "another call of the function failed"],
+)
+def test_a_writer_whose_creator_did_not_fail_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: list[str]
+) -> None:
+    shell = Shell(monkeypatch, path=tmp_path / "data")
+    assert [*map(shell.run, cells)][-1] != ""
+    for _ in range(2):
+        assert shell.run(cells[-1]) != ""
+        with pytest.raises(BlockingIOError, match="of this process"):
+            fr.Writer(tmp_path / "data")
+    shell.variables["writer"].write_record(b"kept")
+    shell.variables["writer"].close()
+    assert list(fr.read_records(tmp_path / "data")) == [b"kept"]
 
 
 def test_the_lock_of_a_dead_writer_is_released(tmp_path: Path) -> None:

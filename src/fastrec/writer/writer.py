@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fastrec import _core
-from fastrec.caller_warnings import warn_caller
+from fastrec.caller_warnings import calling_frame, warn_caller
 from fastrec.example.columns import columns_of, ordered, row_of_lists
 from fastrec.features.schema import Features, Schema, as_schema
 from fastrec.hints import checked_names
@@ -33,6 +34,10 @@ _CHUNK_BYTES = 1 << 20
 _MIN_CHUNK_BYTES = 64 << 10
 _MAX_BUFFERED_BYTES = 64 << 20
 _IDLE_BYTES = 96 << 20
+
+# The process and lock of each writer. The callbacks are C functions, so no signal can
+# raise in them.
+_writers: dict[weakref.ref[Writer], tuple[int, str]] = {}
 
 
 class Writer:
@@ -90,7 +95,8 @@ class Writer:
         If a file exists and neither `overwrite` nor `append` is set; from `close`, if
         another process has created it since.
     BlockingIOError
-        If another writer is writing the same file or pattern.
+        If another writer is writing the same file or pattern. In a notebook, the writer
+        of a cell that ended with an exception is discarded instead.
     OSError
         If a file cannot be created or, from any method, written. Published shards
         remain, other files are removed, and later calls raise the same error.
@@ -159,7 +165,18 @@ class Writer:
             _MIN_CHUNK_BYTES,
             min(_CHUNK_BYTES, _MAX_BUFFERED_BYTES // (self._n_lanes or 1)),
         )
-        self._shards = ShardWriter(names, shard_options, self._n_lanes, append=append)
+        frame, _ = calling_frame()
+        self._code, self._line = frame.f_code, frame.f_lineno
+        del frame  # it refers to this writer
+        begin = partial(ShardWriter, names, shard_options, self._n_lanes, append=append)
+        key = (os.getpid(), names.lock)
+        try:
+            self._shards = begin()
+        except BlockingIOError as error:
+            if not _end_abandoned(key, error):
+                raise
+            self._shards = begin()
+        _writers[weakref.ref(self, _writers.pop)] = key
         self._pool = _core.BlockPool(_IDLE_BYTES)
         self._buffers = _LaneBuffers(
             [_core.FrameBuffer(self._pool) for _ in range(self._n_lanes or 1)]
@@ -437,6 +454,32 @@ class _LaneBuffers:
     @property
     def n_bytes(self) -> int:
         return self._n_bytes + sum(buffer.n_bytes for buffer in self.by_lane)
+
+
+def _end_abandoned(key: tuple[int, str], refusal: BlockingIOError) -> bool:
+    """Discard the writer that holds a lock, and return True, if its creator failed.
+
+    The creator is a cell of a notebook, or a function, that ended with an unhandled
+    exception. Variables and the traceback of the exception keep the writer alive.
+    Otherwise, the refusal names the creator.
+    """
+    found = [ref() for ref, its_key in _writers.copy().items() if its_key == key]
+    if not found or (writer := found[-1]) is None:
+        return False
+    traceback: TracebackType | None = getattr(sys, "last_traceback", None)
+    while traceback is not None:
+        frame, traceback = traceback.tb_frame, traceback.tb_next
+        if frame.f_code is writer._code:
+            # A cell runs once. A function may run again, with another writer.
+            is_cell = frame.f_code.co_name == "<module>"
+            if is_cell or any(value is writer for value in frame.f_locals.values()):
+                writer.discard()
+                return True
+    refusal.strerror = (
+        "another writer of this process is writing this file; close() or discard() the "
+        f"one that was created at {writer._code.co_filename}:{writer._line}"
+    )
+    return False
 
 
 def _discard_unclosed(path: str, pool: TaskPool, buffers: _LaneBuffers) -> None:
