@@ -12,10 +12,13 @@ Method
 
 from __future__ import annotations
 
+import errno
 import gzip
 import itertools
 import logging
+import os
 import random
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -1073,6 +1076,44 @@ def test_a_failure_keeps_the_existing_file(tmp_path: Path, suffix: str) -> None:
         "a.tfrecord",
         target.name,
     ]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_the_next_conversion_removes_the_file_of_a_killed_one(
+    tmp_path: Path, suffix: str
+) -> None:
+    records, target = records_file(tmp_path / "a.tfrecord"), tmp_path / f"t{suffix}"
+    code = """
+    import os, signal, sys
+    from fastrec import convert
+
+    def kill(n_written, n_total):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    convert.write_table(sys.argv[1], sys.argv[2], batch_size=4, progress=kill)
+    """
+    run_python(code, records, target, status=-signal.SIGKILL)
+    assert len([*tmp_path.glob(".t.*.tmp")]) == 1
+    run(records, "-o", target)
+    assert {path.name for path in tmp_path.iterdir()} == {records.name, target.name}
+    assert read_table(target).num_rows == 10
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".feather"])
+def test_a_disk_that_refuses_a_table_is_an_error_that_names_it(
+    tmp_path: Path, suffix: str
+) -> None:
+    records, target = records_file(tmp_path / "a.tfrecord"), tmp_path / f"t{suffix}"
+    code = """
+    import resource, sys
+    from fastrec.cli.app import app
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+    app(["convert", sys.argv[1], "-o", sys.argv[2]])
+    """
+    done = run_python(code, records, target, status=2)
+    assert done.stderr == f"error: {target}: {os.strerror(errno.EFBIG)}\n"
+    assert [path.name for path in tmp_path.iterdir()] == [records.name]
 
 
 def test_a_table_requires_records(tmp_path: Path) -> None:

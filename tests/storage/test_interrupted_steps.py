@@ -25,8 +25,9 @@ import pytest
 
 from columns import Untyped
 from fastrec import _core
-from fastrec.storage.atomic import open_file, replacement
+from fastrec.storage.atomic import replacement
 from fastrec.storage.locks import held_lock, open_lock_file, try_lock
+from fastrec.storage.opening import open_file
 from fastrec.tasks import CancelledError, Task, TaskPool
 
 pytestmark = [

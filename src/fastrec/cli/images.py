@@ -92,7 +92,7 @@ def images(
             msg = f"no record has {what}"
             raise fr.Error(msg)
         sheet = _sheet(tiles, side, has_captions=label is not None)
-        with replacement(out) as temporary, temporary.open("xb") as file:
+        with replacement(out) as temporary, temporary.open("wb") as file:
             sheet.save(file, _format_of(out))
     n_failed = sum(tile is None for tile, _ in tiles)
     console().print(

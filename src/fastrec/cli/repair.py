@@ -134,22 +134,17 @@ def copy_intact(
     The new file is checked before it gets its name. After an error it is removed.
     """
     n_bytes = 0
-    try:
-        with replacement(target) as temporary:
-            with temporary.open("xb") as file:
-                for piece in _intact_bytes(check):
-                    file.write(piece)
-                    n_bytes += len(piece)
-                    on_write(len(piece))
-            (written,) = check_files([str(temporary)], n_threads)
-            is_intact = not (written.damaged or written.unreadable)
-            if not is_intact or written.n_records != check.n_records:
-                reason = "the file changed while its records were copied"
-                raise fr.Error(reason, check.path, code="file_changed")
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(target)
-        raise
+    with replacement(target) as temporary:
+        with temporary.open("wb") as file:
+            for piece in _intact_bytes(check):
+                file.write(piece)
+                n_bytes += len(piece)
+                on_write(len(piece))
+        (written,) = check_files([str(temporary)], n_threads)
+        is_intact = not (written.damaged or written.unreadable)
+        if not is_intact or written.n_records != check.n_records:
+            reason = "the file changed while its records were copied"
+            raise fr.Error(reason, check.path, code="file_changed")
     return n_bytes
 
 

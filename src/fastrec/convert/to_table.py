@@ -91,7 +91,7 @@ def write_table(
     writer: Any = None
     # Batch by batch, because an Arrow stream converts errors to text.
     batches = RecordBatchReader(ds, batch_size=batch_size, text=text, optional=optional)
-    with replacement(target) as temporary, temporary.open("xb") as file:
+    with replacement(target) as temporary, temporary.open("wb") as file:
         with contextlib.ExitStack() as stack:
             for batch in map(pa.record_batch, batches):
                 if writer is None:

@@ -1,37 +1,20 @@
-"""Opening, creation and replacement of files that a signal cannot leave halfway."""
+"""Creation and replacement of files that a signal cannot leave halfway."""
 
 from __future__ import annotations
 
 import contextlib
-import io
+import itertools
 import os
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
+from fastrec.storage.locks import FileLock
 from fastrec.tasks import Task, forget, run_at_exit, start_registered
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["open_file", "replacement", "sync_directory", "temporary_file"]
-
-
-def open_file(path: str | os.PathLike[str], flags: int, mode: str) -> io.FileIO:
-    """Open a file with the flags of `os.open`; `mode` is that of `io.FileIO`.
-
-    A signal between `os.open` and the next line would lose the descriptor. So both are
-    one call.
-    """
-    descriptors: list[int] = []
-    files: list[io.FileIO] = []
-    try:
-        descriptors.extend(map(os.open, (path,), (flags,), (0o666,)))
-        files.extend(map(io.FileIO, descriptors, (mode,)))
-        return files[0]
-    finally:
-        if descriptors and not files:  # a directory, or a signal
-            os.close(descriptors[0])
+__all__ = ["replacement", "sync_directory", "temporary_file"]
 
 
 @contextlib.contextmanager
@@ -68,26 +51,38 @@ def _sync(path: Path | str) -> None:
 
 @contextlib.contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """Yield a new path in the directory of `target`; the caller renames the file.
+    """Yield a new file in the directory of `target`; the caller renames it.
 
-    Creates the directory if needed. If the body raises, the file is deleted, in a thread,
-    because a second signal would stop the deletion in this one.
+    It is called ``.NAME.NUMBER.tmp``, and it is locked as long as the body runs. So the
+    next writer of the same target can remove the file of a killed writer. Creates the
+    directory if needed. If the body raises, the file is deleted, in a thread, because a
+    second signal would stop the deletion in this one.
     """
-    temporary = target.with_name(
-        f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
-    )
-    deletion = Task(partial(_delete, temporary))
+    lock = FileLock()
+    deletion = Task(lock.release)
     run_at_exit(deletion)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        for path in itertools.takewhile(os.path.lexists, _temporary_paths(target)):
+            FileLock(str(path)).release()  # unless its writer lives
+        for temporary in _temporary_paths(target):
+            lock.path = str(temporary)
+            with contextlib.suppress(FileExistsError, BlockingIOError):
+                lock.acquire(os.O_CREAT | os.O_EXCL)
+                break
         yield temporary
-    except BaseException:
+    except BaseException as error:
         start_registered((deletion,))
         deletion.result()
+        names = (None, lock.path)  # None if the disk is full
+        if isinstance(error, OSError) and error.errno and error.filename in names:
+            error.filename = str(target)
+            del error.filename2
         raise
     forget(deletion)
+    lock.close()
 
 
-def _delete(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()
+def _temporary_paths(target: Path) -> Iterator[Path]:
+    numbers = itertools.count()
+    return (target.with_name(f".{target.name}.{number}.tmp") for number in numbers)

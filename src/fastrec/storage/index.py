@@ -296,10 +296,13 @@ def write_tfrecord2idx(
     directory with a ``NAME.idx`` for each file is valid as `index_dir` of
     `fastrec.open`.
     """
+    from pathlib import Path  # slow to import
+
     (index,) = make_indexes([os.fspath(path)], place=IndexPlace(index_dir))
     offsets = index.offsets.astype(np.int64)
     lines = np.stack([offsets[:-1], np.diff(offsets)], axis=1)
-    np.savetxt(target, lines, fmt="%d")
+    with replacement(Path(target)) as temporary:
+        np.savetxt(temporary, lines, fmt="%d")
 
 
 def _search(

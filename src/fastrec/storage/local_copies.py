@@ -316,12 +316,7 @@ class _Copying:
                 if is_plain and not self._has_room(version_of(path)[0]):
                     return None
             with temporary_file(self.directory / self._token) as temporary:
-                try:
-                    n_bytes, is_proven = self._write(file, temporary)
-                except OSError as error:
-                    if error.filename is None:  # if the disk is full
-                        error.filename = str(temporary)
-                    raise
+                n_bytes, is_proven = self._write(file, temporary)
                 stem = stem if is_proven else self.stem(path, is_proven=False)
                 target = self.directory / f"{stem}-{n_bytes:x}.tfrecord"
                 with self._room_if_limited():

@@ -15,9 +15,8 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fastrec.lifecycle import renew_after_fork
 from fastrec.printable import printable
-from fastrec.storage.atomic import open_file
+from fastrec.storage.opening import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +35,7 @@ _LOG_AFTER_SECONDS = 5.0
 _SAFE_FLAGS = sum(
     getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
 )
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)
 
 # A forked child closes these files, because open files stay locked.
 _files: weakref.WeakSet[io.FileIO] = weakref.WeakSet()
@@ -133,35 +132,36 @@ def held_lock(path: Path, is_cancelled: threading.Event) -> Iterator[None]:
 
 
 class FileLock:
-    """A lock file, which `release` removes.
+    """A lock on the file at `path`, which `release` removes.
 
     If a signal interrupts `acquire` at any point, `release` cleans up.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str = "") -> None:
+        self.path = path
         self._process = os.getpid()
         self._file: io.FileIO | None = None  # closing it unlocks it
+        self._has_locks = True
 
-    def acquire(self) -> bool:
-        """Lock the file; return False if the file system does not support locks.
+    def acquire(self, flags: int = os.O_CREAT) -> bool:
+        """Create and lock the file; return False on a file system without locks.
 
         Raises a BlockingIOError if another owner holds the lock.
         """
-        renew_after_fork(self)
         while True:
             # Another user may have created it: as a link, it could name any file.
-            flags = os.O_RDWR | os.O_CREAT | _SAFE_FLAGS
-            self._file = open_file(self._path, flags, "r+b")
+            self._file = open_file(self.path, os.O_RDWR | _SAFE_FLAGS | flags, "r+b")
+            _files.add(self._file)
             try:
-                if not try_lock(self._file):
-                    raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", self._path)
-            except ImportError:
+                is_locked = try_lock(self._file)
+            except (ImportError, OSError) as error:
+                if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+                    raise
+                self._has_locks = False
                 return False
-            except OSError as error:
-                if error.errno in _NO_LOCKS:
-                    return False
-                raise
+            if not is_locked:
+                self._file.close()
+                raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", self.path)
             # The previous owner may have removed the file since it was opened.
             if self._is_in_place(self._file):
                 return True
@@ -173,24 +173,21 @@ class FileLock:
             return
         # On failure, leave the file: it does not block later owners.
         with contextlib.suppress(OSError, ImportError):
-            file = self._file
-            if file is None or file.closed:
-                file = io.FileIO(self._path, "r+b")
-            if try_lock(file) and self._is_in_place(file):
-                os.unlink(self._path)  # noqa: PTH108
-            file.close()
+            if self._file is None or self._file.closed:
+                self._file = open_lock_file(self.path, os.O_RDWR)
+            with self._file as file:
+                is_owner = not self._has_locks or try_lock(file)
+                if is_owner and self._is_in_place(file):
+                    os.unlink(self.path)  # noqa: PTH108
 
     def close(self) -> None:
         """Close the file without removing it."""
         if self._file is not None:
             self._file.close()
 
-    def _renew_after_fork(self) -> None:
-        self.close()
-
     def _is_in_place(self, file: io.FileIO) -> bool:
         with contextlib.suppress(FileNotFoundError):
-            found = os.stat(self._path)  # noqa: PTH116
+            found = os.stat(self.path)  # noqa: PTH116
             return os.path.samestat(os.fstat(file.fileno()), found)
         return False
 

@@ -59,7 +59,8 @@ def _named(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename, error.filename2 = path, None
+        error.filename = path
+        del error.filename2
         raise
 
 
