@@ -20,11 +20,9 @@ from pathlib import Path
 import pytest
 
 import fastrec as fr
-from columns import open_dataset
+from columns import Write, open_dataset
 from fastrec import _core
 from oracle import example, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 CLASSES: list[type[fr.Error]] = [
     fr.CorruptionError,

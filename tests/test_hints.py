@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from fastrec import hints
-from numbered import SPEC, Write, record
+from numbered import SPEC, record
 from oracle import tfrecord_file
 
 # Without their types, which refuse these calls.

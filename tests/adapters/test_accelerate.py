@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import pytest
 
 import fastrec as fr
 from children import SECONDS_TO_HANG, start_program
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import example, tfrecord_file
 
 pytestmark = [
@@ -34,8 +33,6 @@ for package in ("accelerate", "transformers"):
     pytest.importorskip(package)
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
-
-Write = Callable[[bytes], Path]
 
 N = 30
 BATCH_SIZE = 4

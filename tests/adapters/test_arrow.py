@@ -33,14 +33,13 @@ from hypothesis import strategies as st
 
 import fastrec as fr
 from children import run_python
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from fastrec import _core, convert
 from numbered import SPEC, DataSets, record
 from oracle import Encoder, example, frame, tfrecord_file
 
 pa = pytest.importorskip("pyarrow")
 
-Write = Callable[[bytes], Path]
 Reader = fr.arrow.RecordBatchReader
 
 

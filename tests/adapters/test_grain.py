@@ -23,8 +23,8 @@ flags = pytest.importorskip("absl.flags")
 
 import fastrec as fr
 import fastrec.grain
-from columns import Untyped, open_dataset
-from numbered import NUMBERS, SPEC, Batch, N, Write
+from columns import Untyped, Write, open_dataset
+from numbered import NUMBERS, SPEC, Batch, N
 from oracle import example, tfrecord_file
 
 pytestmark = pytest.mark.frameworks

@@ -31,13 +31,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import fastrec as fr
 import fastrec.jax
 from children import SECONDS_TO_HANG, start_program
-from columns import Untyped, open_dataset, snapshot
+from columns import Untyped, Write, open_dataset, snapshot
 from numbered import (
     NUMBERS,
     SPEC,
     Batch,
     N,
-    Write,
     labels,
     reloaded,
 )

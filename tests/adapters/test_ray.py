@@ -30,8 +30,8 @@ pytest.importorskip("ray.data")
 pa = pytest.importorskip("pyarrow")
 
 import fastrec as fr
-from columns import Untyped, open_dataset
-from numbered import SPEC, N, Write, record
+from columns import Untyped, Write, open_dataset
+from numbered import SPEC, N, record
 from object_server import random_faults, served
 from oracle import example, tfrecord_file
 

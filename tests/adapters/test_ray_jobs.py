@@ -27,9 +27,9 @@ ray = pytest.importorskip("ray")
 pytest.importorskip("ray.data")
 
 import fastrec as fr
-from columns import Untyped
+from columns import Untyped, Write
 from fastrec.ray import jobs
-from numbered import FILE_SIZES, N, Write, record, write_files
+from numbered import FILE_SIZES, N, record, write_files
 from oracle import tfrecord_file
 
 pytestmark = [

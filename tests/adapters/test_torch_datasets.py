@@ -18,16 +18,15 @@ import multiprocessing
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fastrec as fr
 from children import SECONDS_TO_HANG
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from numbered import ORDERS, loader_of
 from oracle import example, tfrecord_file
 
@@ -41,8 +40,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),  # has threads
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # by torchdata
 ]
-
-Write = Callable[[bytes], Path]
 
 N = 43
 BATCH_SIZE = 4

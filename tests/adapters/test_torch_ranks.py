@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from children import SECONDS_TO_HANG, start_program
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import example, tfrecord_file
 
 pytestmark = [
@@ -30,8 +29,6 @@ pytestmark = [
 torch: Untyped = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
-
-Write = Callable[[bytes], Path]
 
 N = 30
 BATCH_SIZE = 4

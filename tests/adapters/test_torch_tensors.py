@@ -12,20 +12,16 @@ Method
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import example, tfrecord_file
 
 pytestmark = pytest.mark.frameworks
 torch: Untyped = pytest.importorskip("torch")
-
-Write = Callable[[bytes], Path]
 
 DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -29,6 +29,7 @@ pytest.importorskip("rich")
 from typer.testing import CliRunner
 
 import fastrec as fr
+from columns import Write
 from fastrec.cli import costs
 from fastrec.cli.app import app
 from fastrec.cli.costs import Sample
@@ -37,7 +38,6 @@ from fastrec.storage.compression import inflated
 from oracle import example, frame_offsets, tfrecord_file
 from oracle_example import sequence
 
-Write = Callable[[bytes], Path]
 Pack = Callable[[bytes], bytes]
 
 N = 3000

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 import fastrec as fr
 from children import run_python
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from numbered import SPEC, DataSets, record
 from oracle import example, frame, tfrecord_file
 
@@ -35,8 +35,6 @@ pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 
 pytestmark = pytest.mark.frameworks
-
-Write = Callable[[bytes], Path]
 
 FEATURES: dict[str, Any] = {
     **SPEC,

@@ -25,10 +25,10 @@ import pytest
 
 import fastrec as fr
 from children import SEED, run_python
+from columns import Write
 from fastrec.arrays.batch import Batch
 from oracle import example, tfrecord_file
 
-Write = Callable[[bytes], Path]
 Io: TypeAlias = Literal["auto", "mmap", "pread"]
 
 RUNS = int(os.environ.get("FASTREC_TEST_RUNS", "100"))

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from hypothesis import strategies as st
 
 import fastrec as fr
 import oracle
-from columns import assert_same, cell, fastrec_spec, open_dataset, rows
+from columns import Write, assert_same, cell, fastrec_spec, open_dataset, rows
 from oracle import (
     Encoder,
     Feature,
@@ -47,8 +46,6 @@ from oracle_example import (
     varint,
     varint_field,
 )
-
-Write = Callable[[bytes], Path]
 
 SPEC: Spec = {
     "int": Fixed("int64", default=-5),

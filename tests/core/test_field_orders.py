@@ -16,7 +16,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,14 +23,12 @@ import pytest
 
 import fastrec as fr
 from children import SUPPORT
-from columns import snapshot
+from columns import Write, snapshot
 from oracle import example, tfrecord_file
 
 pytest.importorskip("google.protobuf")
 
 from oracle_protobuf import features_by_protobuf, needs_upb
-
-Write = Callable[[bytes], Path]
 
 N_RECORDS = 300
 SPEC: Any = {

@@ -11,7 +11,6 @@ Method
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
-from columns import open_dataset
+from columns import Write, open_dataset
 from fastrec import _core
 from oracle import example, frame, frame_offsets, header, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 IO = ("mmap", "pread")
 SPEC = {"n": fr.FixedLen((), "int64", default=-1)}

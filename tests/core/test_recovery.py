@@ -28,13 +28,11 @@ import pytest
 
 import fastrec as fr
 from children import SEED
-from columns import Untyped, open_dataset, snapshot
+from columns import Untyped, Write, open_dataset, snapshot
 from fastrec import _core
 from numbered import SPEC, record
 from oracle import frame, frame_offsets, header, tfrecord_file
 from oracle_recovery import CORRUPTIONS, gaps_and_frames, payload_holds
-
-Write = Callable[[bytes], Path]
 
 RUNS = int(os.environ.get("FASTREC_TEST_RUNS", "0"))
 MODES = ("skip", "resync")

@@ -10,17 +10,13 @@ Method
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import example, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 N = 200
 SPEC = {"n": fr.FixedLen((), "int64"), "tags": fr.VarLen("bytes")}

@@ -17,7 +17,6 @@ import gzip
 import io
 import json
 import pickle
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,8 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import example, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 HOSTILE = "<script>alert(1)</script>&\"'\x1b[31m"
 PNG = base64.b64decode(

@@ -24,10 +24,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastrec as fr
-from columns import Untyped, open_dataset, snapshot
+from columns import Untyped, Write, open_dataset, snapshot
 from oracle import example, tfrecord_file
 
-Write = Callable[[bytes], Path]
 Batch = dict[str, Any]
 
 SPEC: dict[str, Untyped] = {

@@ -20,7 +20,6 @@ import sys
 import tracemalloc
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,9 @@ from hypothesis import strategies as st
 import fastrec as fr
 from campaigns.single_rows import assert_equal_rows, compare, row_by_index
 from children import ROOT
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from fastrec import _core
 from oracle import example, frame, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 N_SCHEMAS = 150  # for each instruction set
 

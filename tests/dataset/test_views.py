@@ -24,12 +24,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastrec as fr
-from columns import Untyped, open_dataset, snapshot
+from columns import Untyped, Write, open_dataset, snapshot
 from fastrec.storage import index as index_module
 from fastrec.storage.index_files import cache_dir
 from oracle import example, tfrecord_file
 
-Write = Callable[[bytes], Path]
 Batch = dict[str, Any]
 
 FILE_SIZES = (17, 0, 1, 40, 22)

@@ -14,18 +14,15 @@ from __future__ import annotations
 import pickle
 from collections import namedtuple
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset, snapshot
+from columns import Untyped, Write, open_dataset, snapshot
 from oracle import example, tfrecord_file
 from oracle_example import delimited, entry, sequence
-
-Write = Callable[[bytes], Path]
 
 SPEC = {
     "label": fr.FixedLen((), "int16", default=-1),

@@ -29,13 +29,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
-from columns import Untyped, open_dataset, snapshot
+from columns import Untyped, Write, open_dataset, snapshot
 from fastrec import _core
 from oracle import Feature, Features, example, frame, tfrecord_file
 from oracle_example import delimited, sequence, varint_field
 from oracle_protobuf import features_by_protobuf, sequence_by_protobuf
 
-Write = Callable[[bytes], Path]
 Lists = dict[bytes, list[Feature]]
 
 DTYPES = {"bytes": "bytes", "float": "float32", "int64": "int64"}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastrec as fr
-from columns import Untyped, cell, cells, open_dataset
+from columns import Untyped, Write, cell, cells, open_dataset
 from oracle import Features, example, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 DTYPES = ["int64", "int16", "uint8", "float32", "float16", "float64", "bytes"]
 KIND_OF = {"bytes": "bytes", "float32": "float", "float16": "float", "float64": "float"}

@@ -20,10 +20,8 @@ from pathlib import Path
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 EXAMPLE = fr.encode_example({"label": 3})
 RECORD = {"record": fr.Record()}

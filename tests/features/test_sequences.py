@@ -15,7 +15,6 @@ import gzip
 import itertools
 import pickle
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,11 @@ import pytest
 from google.protobuf.message import DecodeError
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from fastrec.compat import tf_io
 from oracle import tfrecord_file
 from oracle_example import Encoder, Feature, delimited, entry, feature, sequence
 from oracle_protobuf import needs_upb, sequence_by_protobuf
-
-Write = Callable[[bytes], Path]
 
 KINDS: list[Any] = ["int64", "float", "bytes"]
 DTYPES = {"int64": "int64", "float": "float32", "bytes": "bytes"}

@@ -19,10 +19,8 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, assert_same, cell, fastrec_spec, open_dataset, rows
+from columns import Untyped, Write, assert_same, cell, fastrec_spec, open_dataset, rows
 from oracle import Features, Fixed, Kind, Raw, Spec, Var, decode, example, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 INT_DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 RAW_DTYPES = [*INT_DTYPES, "float16", "float32", "float64", "complex64", "complex128"]

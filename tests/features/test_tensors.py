@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import pickle
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,9 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import example, tfrecord_file
 from oracle_example import delimited, fixed32, fixed64, varint, varint_field
-
-Write = Callable[[bytes], Path]
 
 NUMBERS = {
     "float32": 1,

@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from fastrec.arrays import bytes as bytes_array
 from fastrec.arrays import ragged
 from fastrec.loader import (
@@ -45,7 +45,6 @@ from numbered import (
     SPEC,
     Batch,
     N,
-    Write,
     labels,
     loader_of,
     record,

@@ -24,10 +24,9 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset, snapshot
+from columns import Untyped, Write, open_dataset, snapshot
 from oracle import example, frame, tfrecord_file
 
-Write = Callable[[bytes], Path]
 Check = Callable[[], None]
 
 THREADS = (0, 1, 2, 8)

@@ -16,15 +16,13 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from children import Child
+from columns import Write
 from oracle import example, frame, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 
 def child(code: str, *arguments: object) -> Child[str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import itertools
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,11 +20,9 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset, snapshot
+from columns import Untyped, Write, open_dataset, snapshot
 from numbered import SPEC, record
 from oracle import example, frame, frame_offsets, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 N = 40
 # The defect of each record, and the class of its error.

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,10 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import example, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 N = 150
 LENGTH = 40

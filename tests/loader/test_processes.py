@@ -27,10 +27,8 @@ import pytest
 import fastrec as fr
 from campaigns.interrupted_readers import record
 from children import SEED, n_runs, run_campaign
-from columns import Untyped, assert_same, open_dataset
+from columns import Untyped, Write, assert_same, open_dataset
 from oracle import tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 SPEC = {"n": fr.FixedLen((), "int64")}
 

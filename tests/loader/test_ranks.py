@@ -24,14 +24,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
-from columns import Untyped, open_dataset, snapshot
+from columns import Untyped, Write, open_dataset, snapshot
 from numbered import (
     FILE_SIZES,
     SPEC,
     Batch,
     DataSets,
     N,
-    Write,
     every_order,
     labels,
     listed,

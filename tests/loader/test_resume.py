@@ -35,7 +35,7 @@ from hypothesis.stateful import (
 
 import fastrec as fr
 from children import SEED, n_runs
-from columns import Untyped, open_dataset, snapshot
+from columns import Untyped, Write, open_dataset, snapshot
 from numbered import (
     FILE_SIZES,
     ORDERS,
@@ -44,7 +44,6 @@ from numbered import (
     Batch,
     DataSets,
     N,
-    Write,
     every_order,
     labels,
     listed,

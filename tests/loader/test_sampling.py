@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import example, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 N = 90
 LENGTHS = [n * n % 37 for n in range(N)]

@@ -23,13 +23,12 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from fastrec.loader.progress import Progress
 from numbered import (
     ORDERS,
     SPEC,
     N,
-    Write,
     every_order,
     labels,
     loader_of,

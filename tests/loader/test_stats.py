@@ -14,7 +14,6 @@ import gzip
 import itertools
 import pickle
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,8 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import example, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 N = 50
 BATCH_SIZE = 8

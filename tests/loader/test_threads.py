@@ -15,20 +15,17 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fastrec as fr
 from children import n_runs, run_campaign
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from fastrec.loader.iterator import BatchIterator
 from fastrec.loader.progress import Cursor
 from numbered import DataSets, N, labels
 from oracle import example, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 N_THREADS = 8
 

@@ -13,17 +13,15 @@ import collections
 import threading
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import example, tfrecord_file
 
-Write = Callable[[bytes], Path]
 Check = Callable[[], None]
 Batch = dict[str, Any]
 

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from fastrec.loader.prefetch import Conversion, with_conversion
-from numbered import SPEC, Batch, N, Write, labels, record
+from numbered import SPEC, Batch, N, labels, record
 from oracle import frame
 
 BAD = (4, 9, 30)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -20,10 +20,8 @@ import pytest
 
 import fastrec as fr
 from children import SECONDS_TO_HANG, n_runs, run_program
-from columns import Untyped, assert_same, open_dataset
+from columns import Untyped, Write, assert_same, open_dataset
 from oracle import example, frame, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 N = 100
 SPEC = {"n": fr.FixedLen((), "int64")}

@@ -11,15 +11,13 @@ Method
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import fastrec_spec, open_dataset
+from columns import Write, fastrec_spec, open_dataset
 from oracle import Feature, Features, Fixed, Raw, Spec, Var, example, tfrecord_file
 from oracle_example import (
     delimited,
@@ -33,8 +31,6 @@ from oracle_example import (
 pytestmark = pytest.mark.oracle
 
 tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow")
-
-Write = Callable[[bytes], Path]
 
 SPEC: Spec = {
     "int": Fixed("int64", default=-5),

@@ -28,14 +28,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
-from columns import Untyped, open_dataset, snapshot
+from columns import Untyped, Write, open_dataset, snapshot
 from fastrec.storage import compression, local_copies
 from oracle import example, frame, tfrecord_file
 from oracle_streams import seen
 
 Compress = Callable[[bytes], bytes]
-Write = Callable[[bytes], Path]
-
 SPEC = {"n": fr.FixedLen((), "int64")}
 
 

@@ -15,7 +15,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import crc32c as fast_crc32c
@@ -23,10 +22,8 @@ import pytest
 
 import fastrec as fr
 from children import SECONDS_TO_HANG
-from columns import open_dataset
+from columns import Write, open_dataset
 from oracle import frame, frame_offsets, header, tfrecord_file
-
-Write = Callable[[bytes], Path]
 
 RECORDS = [b"first", b"", b"third, and longer", b"4", b"fifth", b"last"]
 

@@ -24,13 +24,12 @@ import pytest
 
 import fastrec as fr
 from children import run_python
+from columns import Write
 from fastrec import _core
 from oracle import example, frame, header, tfrecord_file
 from oracle_frames import masked
 
 Untyped: TypeAlias = Any
-Write = Callable[[bytes], Path]
-
 LISTS = {"n": fr.FixedLenSequence((), "int64")}
 NAMES = {"s": fr.FixedLenSequence((), "bytes", default="filling")}
 

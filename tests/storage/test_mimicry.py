@@ -21,12 +21,10 @@ from pathlib import Path
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from fastrec import _core
 from numbered import record
 from oracle import frame
-
-Write = Callable[[bytes], Path]
 
 SPEC = {"n": fr.FixedLen((), "int64")}
 ZLIB_LENGTHS = [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +14,9 @@ from oracle import Cell, Fixed, Raw, Spec, Var, objects
 
 # The type of a column depends on its spec, which a type checker cannot follow.
 Untyped: TypeAlias = Any
+
+# The fixture `write` of conftest.py.
+Write: TypeAlias = Callable[[bytes], Path]
 
 
 def open_dataset(paths: Untyped, **options: Untyped) -> Untyped:

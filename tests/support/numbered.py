@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, open_dataset
+from columns import Untyped, Write, open_dataset
 from oracle import example, tfrecord_file
 
-Write: TypeAlias = Callable[[bytes], Path]
 Batch: TypeAlias = dict[str, Any]
 
 THREADS = (0, 1, 2, 8)
