@@ -51,7 +51,7 @@ def _sync(path: Path | str) -> None:
 
 @contextlib.contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """Yield a new file in the directory of `target`; the caller renames it.
+    """Yield a new file in the directory of `target`; the caller may rename it.
 
     It is called ``.NAME.NUMBER.tmp``, and it is locked as long as the body runs. So the
     next writer of the same target can remove the file of a killed writer. Creates the
@@ -80,7 +80,7 @@ def temporary_file(target: Path) -> Iterator[Path]:
             del error.filename2
         raise
     forget(deletion)
-    lock.close()
+    lock.release()
 
 
 def _temporary_paths(target: Path) -> Iterator[Path]:

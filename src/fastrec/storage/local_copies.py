@@ -324,7 +324,6 @@ class _Copying:
                         temporary.replace(target)
                         return str(target)
                 if is_plain:
-                    temporary.unlink()
                     return None
                 msg = (
                     f"the content, {n_bytes:,} bytes, does not fit into "

@@ -1,4 +1,4 @@
-"""Exclusive file locks."""
+"""Opening of files that a signal cannot leave halfway, and exclusive locks on them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fastrec.printable import printable
-from fastrec.storage.opening import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FileLock", "builder_lock", "held_lock", "open_lock_file", "try_lock"]
+__all__ = [
+    "FileLock",
+    "builder_lock",
+    "held_lock",
+    "open_file",
+    "open_lock_file",
+    "try_lock",
+]
 
 _log = logging.getLogger("fastrec")
 
@@ -43,6 +49,23 @@ _files: weakref.WeakSet[io.FileIO] = weakref.WeakSet()
 # The lock file that `held_lock` opened last, by thread and path. After a signal, a
 # traceback may keep it open.
 _held: dict[tuple[int, Path], weakref.ref[io.FileIO]] = {}
+
+
+def open_file(path: str | os.PathLike[str], flags: int, mode: str) -> io.FileIO:
+    """Open a file with the flags of `os.open`; `mode` is that of `io.FileIO`.
+
+    A signal between `os.open` and the next line would lose the descriptor. So both are
+    one call.
+    """
+    descriptors: list[int] = []
+    files: list[io.FileIO] = []
+    try:
+        descriptors.extend(map(os.open, (path,), (flags,), (0o666,)))
+        files.extend(map(io.FileIO, descriptors, (mode,)))
+        return files[0]
+    finally:
+        if descriptors and not files:  # a directory, or a signal
+            os.close(descriptors[0])
 
 
 def open_lock_file(
@@ -160,7 +183,6 @@ class FileLock:
                 self._has_locks = False
                 return False
             if not is_locked:
-                self._file.close()
                 raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", self.path)
             # The previous owner may have removed the file since it was opened.
             if self._is_in_place(self._file):
@@ -179,11 +201,6 @@ class FileLock:
                 is_owner = not self._has_locks or try_lock(file)
                 if is_owner and self._is_in_place(file):
                     os.unlink(self.path)  # noqa: PTH108
-
-    def close(self) -> None:
-        """Close the file without removing it."""
-        if self._file is not None:
-            self._file.close()
 
     def _is_in_place(self, file: io.FileIO) -> bool:
         with contextlib.suppress(FileNotFoundError):

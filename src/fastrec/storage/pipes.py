@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from fastrec.storage.opening import open_file
+from fastrec.storage.locks import open_file
 
 __all__ = ["PipePath", "is_pipe", "refuse_pipe"]
 
