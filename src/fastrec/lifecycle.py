@@ -26,7 +26,6 @@ class _Closable(Protocol):
 # for threads, which exist only in its parent.
 _renewable: dict[weakref.ref[Any], int] = {}
 _closable: dict[weakref.ref[Any], int] = {}
-_closable_last: dict[weakref.ref[Any], int] = {}
 _is_exiting = False
 
 
@@ -35,13 +34,12 @@ def renew_after_fork(obj: _Renewable) -> None:
     _renewable[weakref.ref(obj, _renewable.pop)] = os.getpid()
 
 
-def close_at_exit(obj: _Closable, *, last: bool = False) -> None:
+def close_at_exit(obj: _Closable) -> None:
     """Call ``obj._close_at_exit()`` at interpreter exit if `obj` is still alive.
 
-    Forked children do not call it. With `last`, the call comes after all others.
+    Objects that were registered later are closed earlier. Forked children do not call it.
     """
-    registry = _closable_last if last else _closable
-    registry[weakref.ref(obj, registry.pop)] = os.getpid()
+    _closable[weakref.ref(obj, _closable.pop)] = os.getpid()
 
 
 def is_exiting() -> bool:
@@ -58,10 +56,9 @@ def _renew_all() -> None:
 def _close_all() -> None:
     global _is_exiting
     _is_exiting = True
-    for registry in (_closable, _closable_last):
-        for ref, process in list(registry.items()):
-            if process == os.getpid() and (obj := ref()) is not None:
-                obj._close_at_exit()
+    for ref, process in reversed(list(_closable.items())):
+        if process == os.getpid() and (obj := ref()) is not None:
+            obj._close_at_exit()
 
 
 atexit.register(_close_all)

@@ -108,15 +108,17 @@ class Task(Generic[_T]):
         return cast("_T", self._result)
 
 
-def start(task: Task[_T]) -> None:
+def start(task: Task[_T], started: dict[Task[_T], int]) -> None:
     """Run a task in a new thread, or raise a RuntimeError if none can start.
 
     Interpreter exit cancels the task if it has not begun.
     """
     _running.tasks[task] = None
     try:
-        # Unlike `Thread.start`, one C call: afterwards the thread runs or does not exist.
-        _thread.start_new_thread(run_registered, (task,))
+        # Unlike `Thread.start`, one C call: afterwards the thread runs, and the task is in
+        # `started`, or neither.
+        idents = map(_thread.start_new_thread, (run_registered,), ((task,),))
+        started.update(zip((task,), idents, strict=True))
     except RuntimeError:
         del _running.tasks[task]
         raise
@@ -157,7 +159,7 @@ class _Running:
         # Those that are not done. Of an ending, which exit runs instead of cancelling it,
         # the value is true: for a pool, the reference that notices that it is garbage.
         self.tasks: dict[Task[Any], object] = {}
-        close_at_exit(self, last=True)
+        close_at_exit(self)  # registered before, and so closed after, all pools
         renew_after_fork(self)
 
     def _close_at_exit(self) -> None:
@@ -173,7 +175,7 @@ class _Running:
 
     def _renew_after_fork(self) -> None:
         self.tasks.clear()
-        close_at_exit(self, last=True)
+        close_at_exit(self)  # in its old place
 
 
 _running = _Running()
@@ -201,7 +203,7 @@ class TaskPool:
         self.n_threads = n_threads
         self._process = os.getpid()
         self._queue: SimpleQueue[Task[Any] | None] = SimpleQueue()
-        self._workers: list[Task[None]] = []
+        self._workers: dict[Task[None], int] = {}  # with the idents of their threads
         self.idents: set[int] = set()  # of the threads
         self.ending = Task(
             partial(
@@ -226,11 +228,10 @@ class TaskPool:
         self._queue.put(task)
         if len(self._workers) < self.n_threads:
             worker = Task(partial(_work, self._queue, self.idents))
-            self._workers.append(worker)
             try:
-                start(worker)
+                start(worker, self._workers)
             except RuntimeError:
-                if len(self._workers) == 1:
+                if not self._workers:
                     raise
         return task
 
@@ -270,7 +271,7 @@ def _work(queue: SimpleQueue[Task[Any] | None], threads: set[int]) -> None:
 def _end(
     process: int,
     queue: SimpleQueue[Task[Any] | None],
-    workers: list[Task[None]],
+    workers: dict[Task[None], int],
     threads: set[int],
     cancel: Callable[[], object] | None,
     at_end: Callable[[], object] | None,

@@ -255,7 +255,7 @@ def test_a_dropped_loop_leaves_no_threads_and_batches(
     iterator = iter(loader)
     next(iterator)
     assert len(made) == 4
-    del iterator
+    del iterator, loader
     threads_end()
     assert not any(ref() is not None for ref in made)
 
@@ -405,7 +405,7 @@ def test_no_interrupt_of_the_first_batch_leaves_threads(
             pass
         finally:
             sys.settrace(before)
-        del iterator
+        del iterator, loader
         if not interrupt.is_raised:
             break
     threads_end()

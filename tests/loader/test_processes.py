@@ -53,6 +53,7 @@ EXITS = [
     "dropped_pool",
     "dropped_transforms",
     "atexit",
+    "atexit_transforms",
 ]
 
 
@@ -120,6 +121,7 @@ def test_no_python_code_runs_when_an_iterator_is_dropped(
     del iterator
     sys.setprofile(None)
     assert calls == []
+    del loader
     threads_end()
 
 

@@ -10,6 +10,8 @@ Method
 from __future__ import annotations
 
 import collections
+import contextlib
+import itertools
 import threading
 import types
 from collections.abc import Callable
@@ -270,7 +272,7 @@ def test_threads_that_share_an_iterator_get_distinct_batches(
 
 
 @pytest.mark.parametrize("transform_threads", [1, 2])
-def test_an_error_in_a_transform_ends_the_threads(
+def test_an_error_in_a_transform_is_raised_again(
     ds: Untyped, threads_end: Check, transform_threads: int
 ) -> None:
     def fail(_: Batch) -> Batch:
@@ -284,6 +286,51 @@ def test_an_error_in_a_transform_ends_the_threads(
     for _ in range(3):
         with pytest.raises(LookupError, match="no such thing"):
             next(iterator)
+    loader.close()
+    threads_end()
+
+
+def test_the_error_of_a_transform_keeps_no_thread(
+    ds: Untyped, threads_end: Check
+) -> None:
+    def fail(_: Batch) -> Batch:
+        raise BrokenError
+
+    iterator = iter(ds.loader(2, transform=fail, transform_threads=2))
+    with pytest.raises(BrokenError) as caught:
+        next(iterator)
+    threads_end()
+    assert caught.traceback
+
+
+@pytest.mark.parametrize("is_per_row", [False, True])
+def test_all_epochs_of_a_loader_have_the_same_threads(
+    ds: Untyped, threads_end: Check, is_per_row: bool
+) -> None:
+    """Also after epochs that end in an exception, or are abandoned."""
+    threads: set[int] = set()
+    barrier = threading.Barrier(2)
+
+    def transform(rows: Untyped) -> Untyped:
+        threads.add(threading.get_native_id())
+        if way == "meet":
+            barrier.wait(60)
+        if way == "raise":
+            raise BrokenError
+        return rows
+
+    per_row = fr.per_row(
+        lambda row: transform(row)["n"], out={"n": fr.FixedLen((), "int64")}
+    )
+    loader = ds.select(range(40)).loader(
+        2, transform=per_row if is_per_row else transform, transform_threads=2
+    )
+    for way in ["meet", "raise", "abandon", "read"] * 3:
+        n_batches = 1 if way == "abandon" else None
+        with contextlib.suppress(BrokenError):
+            collections.deque(itertools.islice(loader, n_batches), maxlen=0)
+    assert len(threads) == 2
+    loader.close()
     threads_end()
 
 

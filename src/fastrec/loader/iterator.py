@@ -21,15 +21,16 @@ from fastrec.loader.prefetch import Delivered, Prefetcher, Source
 from fastrec.loader.progress import Cursor, Progress
 from fastrec.loader.skipped_rows import check_limit
 from fastrec.loader.stats import clock
-from fastrec.loader.transform_pool import TransformPool
+from fastrec.loader.transform_pool import TransformedBatches, TransformPool
 from fastrec.storage.fetched import Fetched
 
 __all__ = ["BatchIterator", "check_columns_exist"]
 
 
 class BatchIterator(Iterator[Any]):
-    """An iterator over one epoch; its threads end when it is garbage-collected.
+    """An iterator over one epoch; decoding ends when it is garbage-collected.
 
+    The threads of `transform_pool` transform the batches; without it, they need none.
     With `names`, batches are tuples of these columns. Threads do not refer to the
     iterator, and its destruction runs no Python code; see `fastrec.lifecycle`.
 
@@ -43,6 +44,7 @@ class BatchIterator(Iterator[Any]):
         progress: Progress,
         pool: _core.BlockPool,
         begin: Cursor,
+        transform_pool: TransformPool | None,
         names: tuple[str | bytes, ...] | None = None,
     ) -> None:
         self._options = options
@@ -50,6 +52,7 @@ class BatchIterator(Iterator[Any]):
         self._pool = pool
         self._names = names
         self._begin = begin
+        self._transform_pool = transform_pool
         self._lock = threading.RLock()  # held by the thread that takes a batch
         self._is_closed = False
         self._is_finished = False
@@ -61,7 +64,7 @@ class BatchIterator(Iterator[Any]):
         # built again must not change the order of a running epoch.
         self._plans: list[tuple[EpochPlan | None, _core.Catalog | None]] = []
         self._decoder: BatchDecoder | None = None
-        self._threads: TransformPool | None = None
+        self._transformed: TransformedBatches | None = None
         self._source: Source | None = None
         self._warnings: list[str | Warning] = []
         self._is_watching = True  # for columns that no record has
@@ -70,11 +73,11 @@ class BatchIterator(Iterator[Any]):
         self._helping_ns = self._starving_ns = 0  # of the pipeline, counted so far
         self._fetched = Fetched()  # of the files, counted so far
         renew_after_fork(self)
-        close_at_exit(self)
 
     def __next__(self) -> Any:  # noqa: ANN401 (a batch, or a tuple of its columns)
         if self._lock._is_owned() or (  # type: ignore[attr-defined]
-            self._threads is not None and self._threads.is_own_thread()
+            self._transform_pool is not None
+            and TransformPool.owns_thread(self._transform_pool)
         ):
             msg = (
                 "cannot call next() of a loader inside its own transform, which would "
@@ -166,7 +169,7 @@ class BatchIterator(Iterator[Any]):
                 times.fetched += fetched - self._fetched
                 self._fetched = fetched
             # With a transform pool, its threads help and starve instead of the consumer.
-            if self._decoder is not None and self._threads is None:
+            if self._decoder is not None and self._transformed is None:
                 helping_ns = self._decoder.pipeline.helping_ns
                 times.helping_ns += helping_ns - self._helping_ns
                 self._helping_ns = helping_ns
@@ -178,8 +181,6 @@ class BatchIterator(Iterator[Any]):
     def _open(self, at: Cursor) -> Source:
         """Start to read at a step, and return the source of batches."""
         self._stop()
-        if self._threads is not None:
-            self._threads.wait()  # to never exceed transform_threads
         options, progress = self._options, self._progress
         if not self._plans:
             self._plans.append(plan_epoch(options, at))
@@ -191,23 +192,20 @@ class BatchIterator(Iterator[Any]):
             progress.is_advised = True
             self._warnings.append(advice)
         source: Source = decoder.next
-        threads = self._threads = None
+        transformed = self._transformed = None
         progress.times.n_transforming = min(
             options.n_transforming, options.n_in_transform_pool
         )
         is_streamed = options.view.files.is_streamed
         progress.times.is_decoding_ahead = is_streamed or options.num_threads > 0
-        if options.n_transforming:
-            threads = self._threads = TransformPool(
-                decoder,
-                shares_rows=options.shares_rows,
-                n_threads=options.transform_threads,
-                n_ahead=options.n_in_transform_pool,
-                owner=self,
+        if self._transform_pool is not None:
+            transformed = self._transformed = TransformedBatches(
+                decoder, self._transform_pool, n_ahead=options.n_in_transform_pool
             )
-            source = threads.next
+            source = transformed.next
+        close_at_exit(self)  # later than the pool, so exit stops the pipeline first
         if options.conversion is not None:
-            stop = functools.partial(_stop, decoder, threads)
+            stop = functools.partial(_stop, decoder, transformed)
             source = Prefetcher(
                 source,
                 stop,
@@ -285,15 +283,16 @@ class BatchIterator(Iterator[Any]):
         return not self._plans
 
     def close(self) -> None:
-        """Stop the threads and end the epoch of this iterator."""
+        """Stop the threads of the pipeline, and end the epoch of this iterator."""
         self._is_closed = True
+        self._transform_pool = None  # or the traceback of an error would keep it
         if not self._is_forked:
             self._stop()
         self._source = None
 
     def _stop(self) -> None:
         if self._decoder is not None:
-            _stop(self._decoder, self._threads)
+            _stop(self._decoder, self._transformed)
 
     def _renew_after_fork(self) -> None:
         """Leave threads and locks to the parent process."""
@@ -304,11 +303,11 @@ class BatchIterator(Iterator[Any]):
         self.close()
 
 
-def _stop(decoder: BatchDecoder, threads: TransformPool | None) -> None:
-    """Stop the threads of the pipeline and the transform pool."""
+def _stop(decoder: BatchDecoder, transformed: TransformedBatches | None) -> None:
+    """Stop the threads of the pipeline, and skip the transforms that have not begun."""
     decoder.pipeline.stop()
-    if threads is not None:
-        threads.close()
+    if transformed is not None:
+        transformed.close()
 
 
 def _columns(batch: Batch, names: tuple[str | bytes, ...]) -> Any:  # noqa: ANN401

@@ -26,6 +26,7 @@ from fastrec.loader.ranks import current_rank
 from fastrec.loader.skipped_rows import without_rows
 from fastrec.loader.stats import LoaderStats
 from fastrec.loader.training_run import TrainingRun
+from fastrec.loader.transform_pool import TransformPool
 from fastrec.on_error import Report
 from fastrec.options import (
     non_negative_int,
@@ -59,8 +60,9 @@ class Loader(TrainingRun, Generic[B]):
     Batches do not depend on the number of threads. An error is raised in place of its
     batch, after all batches before it, and again by later calls. Rows skipped by
     `on_error` change no step or position: their batch is shorter, perhaps empty, and
-    `report` lists them. Threads start with the first batch, and stop at the end of the
-    epoch, at `close`, or when the iterator is garbage-collected.
+    `report` lists them. Threads start with the first batch. Those that decode stop at the
+    end of the epoch, at `close`, or when the iterator is garbage-collected. Those of
+    transforms serve all epochs, and stop at `close` or with the loader.
 
     The order of an epoch is computed from the seed and the epoch, so `seek`, `set_epoch`
     and `load_state_dict` move to any step at once.
@@ -94,6 +96,7 @@ class Loader(TrainingRun, Generic[B]):
 
     def _create_pool(self) -> None:
         self._pool = self._options.block_pool()
+        self._transform_pool = TransformPool(self._options)
         renew_after_fork(self)
 
     def _allocate_by(
@@ -161,6 +164,11 @@ class Loader(TrainingRun, Generic[B]):
         title = f"Loader of {self._dataset!r}"
         return table(["option", "value"], rows, title=title) + self.stats._repr_html_()
 
+    def close(self) -> None:
+        """End the running epoch and stop all threads; the next ``for`` starts new ones."""
+        self._end_epoch()
+        self._transform_pool.close()
+
     # Batches.
 
     def __iter__(self) -> Iterator[B]:
@@ -170,10 +178,14 @@ class Loader(TrainingRun, Generic[B]):
         progress = self._progress
         while True:
             at = progress.cursor
-            self.close()
+            self._end_epoch()
             begin = at.begun()
             self._begin_at(begin.step)
-            iterator = BatchIterator(self._options, progress, self._pool, begin, names)
+            options = self._options
+            transform_pool = self._transform_pool if options.n_transforming else None
+            iterator = BatchIterator(
+                options, progress, self._pool, begin, transform_pool, names
+            )
             begin.iteration.iterator = weakref.ref(iterator)
             if progress.replace(at, begin):
                 return iterator
@@ -395,4 +407,5 @@ class Loader(TrainingRun, Generic[B]):
     def _renew_after_fork(self) -> None:
         # A thread of the parent may have held their locks during the fork.
         self._pool = _core.BlockPool(self._options.memory_limit)
+        self._transform_pool = TransformPool(self._options)
         self._options.planner._renew_after_fork()

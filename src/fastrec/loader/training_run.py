@@ -201,7 +201,7 @@ class TrainingRun:
     ) -> None:
         if step and step == planner.plan(seed, epoch, phase).n_steps:
             epoch, step, phase = epoch + 1, 0, 0
-        self.close()
+        self._end_epoch()
         self._progress.move(seed, epoch, step, phase)
         self._adopt(planner)
 
@@ -303,8 +303,7 @@ class TrainingRun:
             raise IndexError(msg)
         return plan
 
-    def close(self) -> None:
-        """Stop the threads of the running epoch; the next ``for`` starts new ones."""
+    def _end_epoch(self) -> None:
         if (iterator := self._running()) is not None:
             iterator.close()
 

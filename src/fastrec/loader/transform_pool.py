@@ -7,117 +7,115 @@ import threading
 import weakref
 from collections import deque
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 from fastrec import _core
-from fastrec.lifecycle import close_at_exit
 from fastrec.loader.decoder import BatchDecoder, DecodedBatch
+from fastrec.loader.options import LoaderOptions
 from fastrec.loader.prefetch import Delivered
-from fastrec.tasks import Task, TaskPool, start
+from fastrec.tasks import Task, TaskPool
 
-__all__ = ["TransformPool"]
+__all__ = ["TransformPool", "TransformedBatches"]
 
 
 class TransformPool:
-    """Transforms the batches of `decoder` in background threads.
+    """The threads that transform the batches of a loader, in all of its epochs.
+
+    If `transform_threads` share rows, one thread transforms batches, and the others share
+    the rows of each batch, in transforms by row.
+    """
+
+    def __init__(self, options: LoaderOptions) -> None:
+        n_threads, shares_rows = options.transform_threads, options.shares_rows
+        self._n_for_batches = 1 if shares_rows else n_threads
+        self._n_for_rows = n_threads - self._n_for_batches
+        self._lock = threading.Lock()
+        self._pools: tuple[TaskPool, TaskPool | None] | None = None
+
+    def task_pools(self) -> tuple[TaskPool, TaskPool | None]:
+        """Return the threads that transform batches, and those that share their rows."""
+        with _core.HeldLock(self._lock):
+            if self._pools is None:
+                rows = TaskPool(self._n_for_rows) if self._n_for_rows else None
+                # The traceback of an error in a transform may keep `rows` alive.
+                at_end = None if rows is None else rows.stop
+                self._pools = TaskPool(self._n_for_batches, at_end=at_end), rows
+            return self._pools
+
+    @staticmethod
+    def owns_thread(pool: TransformPool | None) -> bool:
+        """Return whether the calling thread belongs to `pool`."""
+        ident = _thread.get_ident()
+        pools = () if pool is None else pool._pools or ()
+        return any(threads and ident in threads.idents for threads in pools)
+
+    def close(self) -> None:
+        """Stop the threads when their current transforms return."""
+        self._pools = None
+
+
+class TransformedBatches:
+    """The batches of `decoder`, transformed by the threads of `pool`, in order.
 
     A batch takes two tasks: the first takes the decoded rows, in the order of batches, and
-    the second transforms them. With `shares_rows`, one thread runs these tasks and the
-    others share the rows of each batch, in transforms by row. The threads stop when
-    `owner` is garbage-collected.
+    the second transforms them. Threads skip the batches that are left when this object is
+    closed or garbage-collected.
     """
 
     def __init__(
-        self,
-        decoder: BatchDecoder,
-        *,
-        shares_rows: bool,
-        n_threads: int,
-        n_ahead: int,
-        owner: object,
+        self, decoder: BatchDecoder, pool: TransformPool, *, n_ahead: int
     ) -> None:
         self._decoder = decoder
-        self._n_threads = 1 if shares_rows else n_threads
+        self._pools: tuple[TaskPool, TaskPool | None] | None = pool.task_pools()
         self._n_ahead = n_ahead
-        self._rows = TaskPool(n_threads - 1) if shares_rows and n_threads > 1 else None
         self._batches: deque[Task[Delivered | None]] = deque()
-        # Pairs of tasks; any other item stops the threads.
-        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._pending: deque[tuple[Task[Any], Task[Any]]] = deque()  # not begun
         self._take_lock = threading.Lock()  # one thread at a time takes rows
-        self._workers: list[Task[None]] = []
-        self._idents: set[int] = set()
-        self._is_closed = False
-        # The callback wakes a thread. It must be a C function; see `fastrec.lifecycle`.
-        self._owner = weakref.ref(owner, self._queue.put)
-        close_at_exit(self)
-
-    def is_own_thread(self) -> bool:
-        """Return whether the calling thread belongs to this pool."""
-        ident = _thread.get_ident()
-        return ident in self._idents or (
-            self._rows is not None and ident in self._rows.idents
-        )
 
     def next(self) -> Delivered | None:
-        """Return the next batch; None at the end, or if the pool is closed."""
-        while len(self._workers) < self._n_threads:
-            worker = Task(self._work)
-            self._workers.append(worker)
-            start(worker)
+        """Return the next batch; None at the end, or if this object is closed."""
+        self._submit()
+        while self._pools is not None:
+            if self._batches[0].wait():
+                return self._batches.popleft().result()
+        return None
+
+    # Not a part of `next`: the traceback of an error would keep the threads alive.
+    def _submit(self) -> None:
+        """Submit the batches that the limits allow."""
+        if (pools := self._pools) is None:
+            return
+        threads, rows = pools
+        if threads.is_ending:
+            msg = "cannot transform batches during interpreter exit"
+            raise RuntimeError(msg)
         last_bytes = max(1, self._decoder.last_bytes)
         n_affordable = self._decoder.transform_pool_bytes // last_bytes
         while len(self._batches) < max(1, min(self._n_ahead, n_affordable)):
             take = Task(self._decoder.take)
-            transform = Task(partial(_transformed, self._decoder, take, self._rows))
+            transform = Task(partial(_transformed, self._decoder, take, rows))
             self._batches.append(transform)
-            self._queue.put((take, transform))
-        first = self._batches[0]
-        while not first.wait():
-            if self._is_closed:
-                return None
-        self._batches.popleft()
-        return first.result()
+            self._pending.append((take, transform))
+            threads.submit(partial(_run_next, weakref.ref(self), self._take_lock))
 
     def close(self) -> None:
-        """Stop the threads when their current transforms return."""
-        self._is_closed = True
-        self._queue.put(None)
-
-    def wait(self) -> None:
-        """Wait for the threads of a closed pool."""
-        for worker in self._workers:
-            worker.cancel()  # if an interrupt came before its thread was started
-            while not worker.wait():
-                pass
-
-    def _close_at_exit(self) -> None:
-        self.close()
-        self.wait()
-
-    def _work(self) -> None:
-        ident = _thread.get_ident()
-        self._idents.add(ident)
-        while self._run_next():
-            pass
-        self._idents.discard(ident)
-        if self._rows is not None:
-            self._rows.stop()
-
-    def _run_next(self) -> bool:
-        """Run the tasks of the next batch; return False to stop the thread."""
-        with _core.HeldLock(self._take_lock):
-            tasks = self._queue.get()
-            if self._is_closed or self._owner() is None or not isinstance(tasks, tuple):
-                self._queue.put(None)  # stops the other threads
-                return False
-            take, transform = tasks
-            take.run()
-        transform.run()
-        return True
+        """Skip the batches whose transforms have not begun."""
+        self._pools = None
 
 
-# Not a method, because the tasks and the pool would form a reference cycle.
+def _run_next(ref: weakref.ref[TransformedBatches], take_lock: threading.Lock) -> None:
+    """Run the tasks of the next batch, unless the epoch has ended."""
+    with _core.HeldLock(take_lock):
+        batches = ref()
+        if batches is None or batches._pools is None:
+            return
+        take, transform = batches._pending.popleft()
+        del batches  # a thread does not keep an abandoned epoch alive
+        take.run()
+    transform.run()
+
+
+# Not a method, because the tasks and their owner would form a reference cycle.
 def _transformed(
     decoder: BatchDecoder, take: Task[DecodedBatch | None], threads: TaskPool | None
 ) -> Delivered | None:

@@ -59,7 +59,7 @@ def byte_streams(
                 msg = "cannot read compressed files during interpreter exit"
                 raise RuntimeError(msg)
             try:
-                start(reader)
+                start(reader, {})
             except RuntimeError:
                 if i == 0:
                     raise
