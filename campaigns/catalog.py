@@ -187,12 +187,12 @@ CAMPAIGNS = [
     ),
     Campaign(
         "soak",
-        "Hours of epochs, plain, GZIP, remote with faults, mixed, transformed, abandoned "
-        "and interrupted: every value is right, and memory grows by at most 1 %, open files "
-        "and threads by none.",
+        "Epochs, plain, GZIP, remote with faults, mixed, transformed, abandoned, interrupted "
+        "and ended by an exception: every value is right, and memory grows by at most 1 %, "
+        "open files and threads by none.",
         "{python} -m campaigns.soak {runs} {seed}",
-        120,
-        "minutes",
+        50_000,
+        "epochs",
     ),
     fuzz(
         "framing",

@@ -1,11 +1,12 @@
-"""Run epochs for a long time, and check that memory, files and threads do not grow.
+"""Run many epochs, and check that memory, files and threads do not grow.
 
-usage: python -m campaigns.soak MINUTES [SEED]
+usage: python -m campaigns.soak EPOCHS [SEED]
 
 Every epoch has a new loader: of plain, compressed and remote files with a damaged record,
 or of a mix; in order and shuffled; with and without threads and transforms. The server of
 the remote files injects transient faults. Some epochs are abandoned, others are
-interrupted and continued. Every record of every complete epoch is compared.
+interrupted and continued, or end in an exception of a transform. Every record of every
+complete epoch is compared.
 
 Memory, open files and threads are measured after each round of all kinds, when the
 allocator has returned free memory. Ten lines report the medians; the first is the warm-up.
@@ -40,7 +41,7 @@ from columns import Untyped
 from object_server import Request, random_faults, served
 
 N_FILES = 4
-N_RECORDS = 20_000
+N_RECORDS = 4_000
 N_LINES = 10
 FAULT_RATE = 0.02
 INTERRUPTED_SHARE = 0.1  # of the calls in epochs with signals
@@ -50,10 +51,25 @@ SPEC: dict[str, Untyped] = {
     "name": fr.FixedLen((), "bytes"),
     "label": fr.FixedLen((), "int64"),
 }
+FAILING_LABEL = N_RECORDS * 3 // 4 + 1
+
+
+class BrokenError(Exception):
+    """The exception of a transform."""
+
+
+def fail(batch: Untyped) -> Untyped:
+    """Raise an exception for one batch of an epoch."""
+    if FAILING_LABEL in batch["label"]:
+        raise BrokenError
+    return batch
+
+
 THREADS: list[dict[str, Untyped]] = [
     {"num_threads": 0},
     {"num_threads": 2},
     {"num_threads": 2, "transform": dict, "transform_threads": 2},
+    {"num_threads": 2, "transform": fail, "transform_threads": 2},
 ]
 
 
@@ -156,10 +172,13 @@ def read(
         is_over = True
 
     while not is_over:
-        if way == 1 and signals.draw.random() < INTERRUPTED_SHARE:
-            signals.call(kind, take)  # if it gets no batch, the next call gets it
-        else:
-            take()
+        try:
+            if way == 1 and signals.draw.random() < INTERRUPTED_SHARE:
+                signals.call(kind, take)  # if it gets no batch, the next call gets it
+            else:
+                take()
+        except BrokenError:
+            return len(seen), np.empty(0, np.int64)
         for batch in got:
             check(batch, seen)
         got.clear()
@@ -182,7 +201,7 @@ def measured() -> tuple[int, int, int]:
     return (1024 * int(line.split()[1]), *min(counts))
 
 
-def soak(folder: Path, url: str, minutes: float, seed: int) -> dict[str, Untyped]:
+def soak(folder: Path, url: str, n_wanted: int, seed: int) -> dict[str, Untyped]:
     """Run, and return the figures; fail if memory, files or threads grew."""
     signals = Signals("single", seed)
     complete = np.setdiff1d(
@@ -203,7 +222,7 @@ def soak(folder: Path, url: str, minutes: float, seed: int) -> dict[str, Untyped
         loaders.clear()
         del loader
         measures.append(measured())
-        if time.monotonic() - begin < (len(lines) + 1) * 60 * minutes / N_LINES:
+        if n_epochs < (len(lines) + 1) * n_wanted / N_LINES:
             continue
         lines.append(tuple(map(statistics.median_low, zip(*measures, strict=True))))
         measures.clear()
@@ -221,8 +240,7 @@ def soak(folder: Path, url: str, minutes: float, seed: int) -> dict[str, Untyped
     assert growth <= 1, f"memory grew by {growth:.2f} %"
     assert last_counts == counts, (counts, last_counts)
     return {
-        "runs": round((time.monotonic() - begin) / 60),
-        "epochs": n_epochs,
+        "runs": n_epochs,
         "batches": n_batches,
         "signals": signals.n_raised,
         "percent_more_memory": round(growth, 2),
@@ -233,7 +251,7 @@ def main() -> None:
     if "MALLOC_ARENA_MAX" not in os.environ:  # without the overhead of many arenas
         os.environ["MALLOC_ARENA_MAX"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.argv])
-    minutes, seed = float(sys.argv[1]), int((*sys.argv, "0")[2])
+    n_wanted, seed = int(sys.argv[1]), int((*sys.argv, "0")[2])
     logging.getLogger("fastrec").setLevel(logging.ERROR)  # of the damaged record
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "data")
@@ -245,7 +263,7 @@ def main() -> None:
         server = context.Process(target=serve, args=(folder, seed, theirs), daemon=True)
         server.start()
         try:
-            figures = soak(folder, ours.recv(), minutes, seed)
+            figures = soak(folder, ours.recv(), n_wanted, seed)
         finally:
             server.terminate()
             server.join()
