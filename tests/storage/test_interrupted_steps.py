@@ -195,6 +195,22 @@ def test_a_pool_that_an_interrupt_drops_ends(threads_end: Callable[[], None]) ->
     at_every_moment(drop, threads_end)
 
 
+def test_a_pool_runs_tasks_after_an_interrupted_submit() -> None:
+    pools: list[TaskPool] = []
+
+    def submit() -> None:
+        pools.append(TaskPool(1))
+        pools[0].submit(int)
+
+    def check() -> None:
+        for pool in pools:
+            assert pool.submit(int).wait(60)
+            pool.stop()
+        pools.clear()
+
+    at_every_moment(submit, check)
+
+
 def test_an_interrupt_leaves_no_lock_held() -> None:
     """Python 3.14 runs handlers between `__enter__` and the block."""
     lock = threading.Lock()
