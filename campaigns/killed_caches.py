@@ -1,6 +1,6 @@
 """A program that kills writers and index builders with SIGKILL at random moments.
 
-Arguments: "writer", "index" or "expansion", a new folder, a plain and a compressed file
+Arguments: "writer", "index", "expansion" or "table", a new folder, a plain and a compressed file
 with records of numbers, and the number of runs. Prints how many processes were killed
 before they finished, and how many records were read afterwards.
 """
@@ -12,11 +12,13 @@ import logging
 import random
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import fastrec as fr
 from children import SEED
 from fastrec import Writer  # imported here, because a child lives for 20 ms only
+from fastrec.convert import write_table
 from faults import check_nothing_more, is_killed, left_open, patience
 
 SPEC = {"n": fr.FixedLen((), "int64")}
@@ -96,6 +98,21 @@ def kill_builder(
     return killed, 2 * len(WHOLE)
 
 
+def kill_converter(folder: Path, draw: random.Random, plain: str) -> tuple[bool, int]:
+    """Kill a conversion, and convert again, which leaves nothing else."""
+    target = folder / "data.parquet"
+    convert = partial(write_table, plain, target, batch_size=8)
+    killed = is_killed(convert, draw.random() * 0.05)
+    assert {path.name for path in folder.iterdir()} <= {
+        target.name,
+        f".{target.name}.0.tmp",
+    }
+    n_records = convert(overwrite=True)
+    assert [*folder.iterdir()] == [target]
+    target.unlink()
+    return killed, n_records
+
+
 WHOLE: list[bytes] = []
 
 
@@ -113,12 +130,16 @@ def main() -> None:
         return list(fr.open(packed, features=SPEC, cache_dir=cache).records)
 
     WHOLE.extend(fr.read_records(plain))
+    if what == "table":
+        kill_converter(folder, draw, plain)  # starts the threads of pyarrow
     before = left_open()
     n_killed = n_records = 0
     for _ in range(int(sys.argv[5])):
         with patience():
             if what == "writer":
                 killed, n = kill_writer(folder, draw)
+            elif what == "table":
+                killed, n = kill_converter(folder, draw, plain)
             else:
                 read = {"index": indexed, "expansion": expanded}[what]
                 killed, n = kill_builder(folder, draw, read)

@@ -179,6 +179,18 @@ def test_a_cache_whose_writer_is_killed_is_never_believed(
         assert n_records == RUNS * 2 * N_RECORDS
 
 
+def test_a_conversion_that_is_killed_leaves_nothing_to_the_next_one(
+    library: Path, folder: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    files = (folder / "plain", folder / "packed")
+    ((n_killed, n_records),) = faulty(
+        library, "-m campaigns.killed_caches", "table", tmp_path / "table", *files, RUNS
+    )
+    assert n_killed > 0
+    assert n_records == RUNS * N_RECORDS
+
+
 def test_one_process_builds_an_index_while_others_wait(
     library: Path, folder: Path, tmp_path: Path
 ) -> None:
