@@ -66,6 +66,16 @@ CAMPAIGNS = [
         "files",
     ),
     Campaign(
+        "damaged-images",
+        "Images of each kind are damaged in five ways, and forged: chunks that claim "
+        "gigabytes, thousands of scans, sizes of 0 or beyond the limit. Each is delivered "
+        "or skipped for a reason, images next to it have their pixels, and an epoch takes "
+        "less than 48 MiB (for images of at most 1,000,000 pixels).",
+        "{python} -m campaigns.damaged_images --images {runs} --seed {seed}",
+        200_000,
+        "images",
+    ),
+    Campaign(
         "differential",
         "Generated records, valid, odd and malformed, have the columns that TensorFlow "
         "and protobuf read, or a difference that docs/semantics.md lists.",

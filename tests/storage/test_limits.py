@@ -14,6 +14,7 @@ import gzip
 import os
 import pickle
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,8 @@ from oracle import example, frame, header, tfrecord_file
 from oracle_frames import masked
 
 Untyped: TypeAlias = Any
+
+MB = 1 << 20
 LISTS = {"n": fr.FixedLenSequence((), "int64")}
 NAMES = {"s": fr.FixedLenSequence((), "bytes", default="filling")}
 
@@ -98,6 +101,77 @@ def test_a_record_above_the_limit_is_an_error_at_its_place(
     assert [region.begin for region in skipping.report] == [at]
     just = fr.Limits(max_record_bytes=len(records[2]))
     assert len(list(fr.open(path, features=spec, io=io, limits=just).loader(1))) == 4
+
+
+@pytest.mark.parametrize("length", [2**31, 2**32 + 5])
+def test_longer_records_than_protobuf_reads_are_errors_that_name_its_limit(
+    length: int, tmp_path: Path
+) -> None:
+    named = r"2\^31 - 1 as in protobuf; TFRecord files allow 2\^64 - 1"
+    path = tmp_path / "long.tfrecord"
+    path.write_bytes(header(length))
+    os.truncate(path, 16 + length)  # the rest is a hole
+    ds = fr.open(path, features={"r": fr.Record()})
+    for read in (
+        lambda: list(ds.loader(1)),
+        lambda: ds.records[0],
+        lambda: next(fr.read_records(path)),
+    ):
+        with pytest.raises(fr.LimitError, match=f"of {length} bytes.*{named}"):
+            read()
+    record: Untyped = np.memmap(path, np.uint8, "r")
+    with fr.Writer(tmp_path / "written.tfrecord") as writer:
+        with pytest.raises(
+            ValueError, match=r"2147483647 bytes, the limit of protobuf"
+        ):
+            writer.write_record(record)
+        writer.write_record(b"short")
+    assert list(fr.read_records(tmp_path / "written.tfrecord")) == [b"short"]
+
+
+# Reads or writes a large record, and prints the peak of memory relative to its size. The
+# peak includes the pages of the mapped file, and what is written.
+LARGE_RECORD = """
+import sys
+import fastrec as fr
+path, n_bytes, action = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if "VmHWM" in line)
+before = peak()
+payload = b"1" * n_bytes if "writer" in action else None
+bytes_spec = fr.FixedLen((), "bytes")
+with (
+    fr.Writer(path + ".1", sync=False) as writer,
+    fr.Writer(path + ".2", sync=False, features={"a": bytes_spec}) as spec_writer,
+):
+    eval(action)
+print((peak() - before) / n_bytes)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+@pytest.mark.parametrize(
+    "action",
+    [
+        "[len(record) for record in fr.read_records(path)]",
+        "[len(records) for records in fr.read_records(path, batch_size=2)]",
+        "[*fr.open(path, features={'r': fr.Record()}).loader(1)]",
+        "[*fr.open(path, features={'a': bytes_spec}).loader(1)]",
+        "fr.open(path, features={'a': bytes_spec}).records[0]",
+        "fr.open(path, features={'a': bytes_spec})[0]",
+        "writer.write_record(payload)",
+        "writer.write({'a': payload})",
+        "spec_writer.write({'a': payload})",
+        "writer.write_batch({'a': [payload]})",
+    ],
+)
+def test_a_large_record_is_in_memory_at_most_twice(action: str, tmp_path: Path) -> None:
+    n_bytes, path = 160 * MB, tmp_path / "large.tfrecord"
+    with fr.Writer(path, sync=False) as writer:
+        writer.write({"a": bytes(n_bytes)})
+    done = run_python(LARGE_RECORD, path, n_bytes, action)
+    assert float(done.stdout) < 2.2
 
 
 def test_a_record_of_a_stream_above_the_limit(write: Write) -> None:
@@ -274,7 +348,6 @@ except fr.Error as error:
     print(type(error).__name__, end=" ")
 print(peak() - before)
 """
-MB = 1 << 20
 
 
 def read_bomb(path: Path, options: str) -> tuple[str, int]:

@@ -88,7 +88,9 @@ constexpr Entry kTable[] = {
     {Errc::kIndexOutOfRange, "index_range", ErrorClass::kSchema,
      "holds the index {signed}, but its size is {expected} ({spec})"},
     {Errc::kRecordTooLarge, "record_size", ErrorClass::kLimit,
-     "a record of {found} bytes exceeds the limit of {expected}"},
+     "a record of {found} bytes exceeds the limit of {expected}: "
+     "limits=fastrec.Limits(max_record_bytes=...), at most 2^31 - 1 as in protobuf; "
+     "TFRecord files allow 2^64 - 1"},
     {Errc::kTooManyFeatures, "feature_count", ErrorClass::kLimit,
      "the records have more than {expected} features: select some with features="},
     {Errc::kPaddingTooLarge, "padded_size", ErrorClass::kLimit,

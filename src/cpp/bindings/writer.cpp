@@ -199,6 +199,12 @@ class SharedFrameBuffer {
   std::uint64_t add_record(py::handle record) {
     const BufferView view(record);
     const Bytes bytes = view.bytes();
+    if (bytes.size() > kMaxPayloadBytes) {
+      throw py::value_error(
+          "a record must have at most " + std::to_string(kMaxPayloadBytes) +
+          " bytes, the limit of protobuf (TFRecord files allow 2^64 - 1), got " +
+          std::to_string(bytes.size()) + "; split it into several records");
+    }
     return add(bytes.size(), [bytes](std::uint8_t* payload) {
       if (!bytes.empty()) std::memcpy(payload, bytes.data(), bytes.size());
     });

@@ -25,6 +25,11 @@ class Buffer {
     return {memory_.get() + kSlackBytes, size};
   }
 
+  // Frees the room if it has `capacity_max` bytes or more.
+  void trim(std::size_t capacity_max) {
+    if (capacity_ >= capacity_max) *this = Buffer();
+  }
+
  private:
   static constexpr std::size_t kMaxSpareBytes = std::size_t{4} << 20;
 

@@ -60,7 +60,11 @@ Bytes FileView::copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer,
   const auto n = static_cast<std::size_t>(std::min(length, size() - offset));
   const MutableBytes room = buffer->room(n);
   if (mapping_) {
-    std::memcpy(room.data(), mapping_->bytes().data() + offset, n);
+    for (std::size_t at = 0; at < n; at += kReleasedBytes) {
+      const std::size_t piece = std::min<std::size_t>(n - at, kReleasedBytes);
+      std::memcpy(room.data() + at, mapping_->bytes().data() + offset + at, piece);
+      if (n >= kReleasedBytes) mapping_->release(offset + at, piece);
+    }
     check_valid(offset, n);
     return room;
   }

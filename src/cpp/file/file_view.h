@@ -93,6 +93,10 @@ class FileView {
   // The same without checking whether they are in memory.
   void read_ahead(std::uint64_t offset, std::uint64_t length) const noexcept;
 
+  // A range of this size is released while it is copied, so that it is not in memory
+  // twice.
+  static constexpr std::uint64_t kReleasedBytes = std::uint64_t{64} << 20;
+
   // Unmaps the pages of these bytes, which stay in the page cache and remain readable.
   void release(std::uint64_t offset, std::uint64_t length) const noexcept {
     if (mapping_ && offset < size()) {

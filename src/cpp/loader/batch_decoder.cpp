@@ -104,6 +104,7 @@ std::span<const Column> BatchDecoder::decode_row(const Place& place) {
   if (const Fault fault = read_row(place, is_watched, &state, &record)) {
     throw error_of(state, place, fault, record);
   }
+  reader_.trim();
   try {
     return state.builder.finish_row();
   } catch (const Error& error) {
@@ -139,6 +140,7 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
     }
     end_row(state, i - n_skipped);
   }
+  reader_.trim();
   for (std::size_t i = places.size(); i < n_rows; ++i) {
     state->builder.fill_empty(state->n_filled);
     end_row(state, i - n_skipped);

@@ -272,7 +272,10 @@ Bytes RecordReader::next_mapped(std::size_t n_bytes_min) {
 
 void RecordReader::skip_mapped() {
   const Place& place = places_[next_++];
-  find(place.file)->check_valid(place.frame.offset, place.frame.size());
+  const FileView& view = *find(place.file);
+  const std::uint64_t n_bytes = place.frame.size();
+  view.check_valid(place.frame.offset, n_bytes);
+  if (n_bytes >= FileView::kReleasedBytes) view.release(place.frame.offset, n_bytes);
   prefetch(next_ + kPrefetchPlaces - 1);
 }
 

@@ -49,6 +49,9 @@ class RecordReader {
   // lost.
   void skip_mapped();
 
+  // Frees the memory of a large record. Payloads from next() are no longer valid.
+  void trim() { buffer_.trim(FileView::kReleasedBytes); }
+
  private:
   // A cached file, to avoid the lock of the table.
   struct OpenFile {

@@ -235,27 +235,29 @@ def _batches(
     dataset: Dataset, batch_size: int, num_threads: int | None
 ) -> Iterator[BytesArray]:
     # The last batch may be short, and damage is preceded by single records.
-    remainder: list[bytes] = []
+    remainder: list[BytesArray] = []
     damage: Error | None = None
     batches: Iterable[Any]
     if dataset._view.files.pipes:  # they cannot be read again up to the damage
-        batches = ([record] for record in dataset.records)
+        batches = (BytesArray.from_list([record]) for record in dataset.records)
     else:
         loaded = dataset._batches_until_damage(batch_size, num_threads)
         batches = (batch[_RECORD] for batch in loaded)
     try:
         for records in batches:
-            if isinstance(records, BytesArray) and len(records) == batch_size:
+            if len(records) == batch_size:
                 yield records
                 continue
-            remainder.extend(records)
+            remainder.append(records)
             if len(remainder) == batch_size:
-                yield BytesArray.from_list(remainder)
+                yield BytesArray._concatenate(remainder)
                 remainder = []
     except Error as error:
         damage = error
-    if remainder:
-        yield BytesArray.from_list(remainder)
+    if len(remainder) == 1:
+        yield remainder[0]
+    elif remainder:
+        yield BytesArray._concatenate(remainder)
     if damage is not None:
         advise_repair(damage)  # read_records() has no on_error=
         raise damage

@@ -129,7 +129,7 @@ def _list_of(column: ColumnValues) -> object:
     if column.kind != "bytes":
         return column.values.reshape(-1)
     if column.offsets is None and column.n_values:
-        return column.values.tobytes()
+        return memoryview(np.ascontiguousarray(column.values).reshape(-1))
     offsets = np.zeros(1, np.int64) if column.offsets is None else column.offsets
     return BytesArray(column.values, offsets)
 

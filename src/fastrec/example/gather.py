@@ -104,6 +104,9 @@ def _array_of_items(items: Sequence[Any], spec: Spec | None = None) -> Array:
             f"cannot mix {' and '.join(sorted(kinds))}; make all values the same"
         )
     if kinds == {"string"}:
+        if len(items) == 1 and type(items[0]) is bytes:  # which may be gigabytes
+            data = np.frombuffer(items[0], np.uint8)
+            return BytesArray._wrap(data, np.array([0, data.size]), (1,))
         return BytesArray.from_list(items)
     if kinds == {"list"}:
         if all(isinstance(x, np.ndarray) and not _is_opaque(x, spec) for x in items):
