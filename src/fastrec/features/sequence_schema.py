@@ -19,6 +19,7 @@ from fastrec.arrays.layout import offsets_from
 from fastrec.errors import SchemaError
 from fastrec.features.base import Column, ComposedColumns, RowRule, Spec
 from fastrec.features.fixed import VarLen
+from fastrec.features.image import Image
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.ragged import Ragged, as_splits
 from fastrec.features.schema import (
@@ -180,6 +181,11 @@ class SequenceSchema(Schema):
                 "spec must be FixedLenSequence, VarLen or Ragged, got "
                 f"{type(spec).__name__}"
             )
+            if isinstance(spec, Image):
+                reason += (
+                    '; read the files with fr.FixedLenSequence((), "bytes"), and decode those '
+                    "of a row in transform=fr.per_row(...)"
+                )
         if reason:
             raise SchemaError(f"sequence feature {name!r}: {reason}")
 
