@@ -706,6 +706,12 @@ IMAGES = np.zeros((2, 4, 4), "uint8")
         ([[1, 2.0], []], ValueError, "cannot mix float and int"),
         ([np.array([1]), np.array([2.0])], ValueError, "cannot mix float and int"),
         (["a", 1], ValueError, "cannot mix int and string"),
+        (["a", float("nan")], ValueError, "write None for a missing string, not NaN"),
+        (
+            np.array(["a", np.nan], object),
+            ValueError,
+            "write None for a missing string, not NaN",
+        ),
         ([[1], 1], ValueError, "cannot mix int and list"),
         ([[1], "a"], ValueError, "cannot mix list and string"),
         ([["a"], [1]], ValueError, "cannot mix int and string"),

@@ -100,9 +100,11 @@ def _array_of_items(items: Sequence[Any], spec: Spec | None = None) -> Array:
             "lists of them or NumPy arrays"
         )
     if len(kinds) > 1:
-        raise ValueError(
-            f"cannot mix {' and '.join(sorted(kinds))}; make all values the same"
-        )
+        hint = "make all values the same"
+        floats = (item for item in items if isinstance(item, (float, np.floating)))
+        if kinds == {"float", "string"} and all(map(np.isnan, floats)):
+            hint = "write None for a missing string, not NaN"
+        raise ValueError(f"cannot mix {' and '.join(sorted(kinds))}; {hint}")
     if kinds == {"string"}:
         if len(items) == 1 and type(items[0]) is bytes:  # which may be gigabytes
             data = np.frombuffer(items[0], np.uint8)
