@@ -11,6 +11,7 @@ Method
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -357,6 +358,16 @@ def test_index_refuses_files_of_the_same_name(images: Path) -> None:
     target = images.parent / "texts"
     _, errors = run("index", images, copy, "--tfrecord2idx", target, status=2)
     assert "2 files have this name" in errors
+    assert not target.exists()
+
+
+def test_index_refuses_compressed_files_for_dali(images: Path) -> None:
+    compressed = images.with_name("images.gz")
+    compressed.write_bytes(gzip.compress(images.read_bytes()))
+    target = images.parent / "texts"
+    _, errors = run("index", compressed, "--tfrecord2idx", target, status=2)
+    assert "images.gz' is compressed" in errors
+    assert "gunzip" in errors
     assert not target.exists()
 
 

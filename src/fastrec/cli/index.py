@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+import fastrec as fr
 from fastrec.cli.arguments import AsJson, Paths, RayAddress
 from fastrec.cli.inputs import files_of, indexed, one_line_errors
 from fastrec.cli.terminal import (
@@ -23,6 +24,7 @@ from fastrec.cli.terminal import (
     size,
     when_interrupted,
 )
+from fastrec.storage.compression import contents_of
 from fastrec.storage.index import write_tfrecord2idx
 
 __all__ = ["index"]
@@ -148,6 +150,13 @@ def _write_texts(files: Iterable[str], directory: Path, index_dir: Path | None) 
     if count > 1:
         reason = f"{count} files have this name"
         raise FileExistsError(errno.EEXIST, reason, str(directory / f"{name}.idx"))
+    for path, content in zip(names, contents_of(list(names)), strict=True):
+        if content != "plain":
+            msg = (
+                f"cannot write an .idx file: {path!r} is compressed, and DALI reads only "
+                "plain files; decompress it first, as gunzip does"
+            )
+            raise fr.Error(msg)
     directory.mkdir(parents=True, exist_ok=True)
     for path, name in names.items():
         write_tfrecord2idx(path, directory / f"{name}.idx", index_dir=index_dir)
