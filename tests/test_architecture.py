@@ -90,7 +90,7 @@ LINES = {
     "src/fastrec/ray": 1250,
     "src/fastrec/rewrite": 700,
     "src/fastrec/sources": 1350,
-    "src/fastrec/storage": 4710,
+    "src/fastrec/storage": 4730,
     "src/fastrec/tfds": 950,
     "src/fastrec/torch": 1650,
     "src/fastrec/transforms": 1250,

@@ -13,6 +13,7 @@ import glob
 import gzip
 import os
 import pickle
+import re
 import struct
 import sys
 import zlib
@@ -524,3 +525,22 @@ def test_globs_and_directories_skip_what_is_not_a_regular_file(tmp_path: Path) -
     assert fr.open(tmp_path / "*.tfrecord").files == [str(path)]
     with pytest.raises(OSError, match="null"):
         list(fr.open(tmp_path / "null.tfrecord"))
+
+
+@pytest.mark.parametrize(
+    "name", ["part-00000-1f2e.gz", "part-7", "x.TFRecord-00000-of-00002", "x[ab].gz"]
+)
+def test_the_glob_that_a_partitioned_directory_suggests_matches(
+    tmp_path: Path, name: str
+) -> None:
+    content = gzip.compress(tfrecord_file(numbered(3)))
+    for day in ("day=1", "day=2"):
+        folder = tmp_path / day / "label=[3]"
+        folder.mkdir(parents=True)
+        (folder / "_SUCCESS").touch()
+        (folder / name).write_bytes(content)
+    with pytest.raises(FileNotFoundError) as caught:
+        fr.open(tmp_path)
+    match = re.search(r"a glob such as '(.*)': '", str(caught.value))
+    assert match is not None
+    assert len(fr.open(match[1]).files) == 2

@@ -323,13 +323,28 @@ def _files_in(directory: str) -> list[str]:
         inner = sorted(entry.name for entry in visible if entry.is_dir())
         if inner:
             more = ", ..." if len(inner) > _MAX_LISTED else ""
-            pattern = os.path.join(glob.escape(directory), "**", "*.tfrecord*")  # noqa: PTH118
             reason += (
                 f" (subdirectories {', '.join(map(repr, inner[:_MAX_LISTED]))}{more} "
-                f"are not searched); pass one of them, or a glob such as {pattern!r}"
+                f"are not searched){_glob_advice(directory)}"
             )
         raise FileNotFoundError(errno.ENOENT, reason, directory)
     return files
+
+
+def _glob_advice(directory: str) -> str:
+    """Return the advice to pass a glob of the first TFRecord file below, if any."""
+    below = os.path.join(glob.escape(directory), "**")  # noqa: PTH118
+    for path in _matches(below):
+        if os.path.isfile(path) and _tfrecords([path]):  # noqa: PTH113
+            name = path.rpartition(os.sep)[2]
+            if shard := _SHARD_NAME.search(name):
+                pattern = f"*{name[shard.start() :][: len('.tfrecord')]}*"
+            else:  # such as part-00000-1f2e.gz
+                stem, suffix = os.path.splitext(name)  # noqa: PTH122
+                prefix = glob.escape(re.split("[0-9]", stem)[0])
+                pattern = f"{prefix}*{glob.escape(suffix)}"
+            return f"; pass a glob such as {os.path.join(below, pattern)!r}"  # noqa: PTH118
+    return ""
 
 
 def _files_below(directory: str) -> list[str]:
