@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
+import fastrec.loader.prefetch
 from children import SECONDS_TO_HANG
 from columns import Untyped, Write, open_dataset
 from numbered import ORDERS, loader_of
@@ -247,46 +248,71 @@ def test_every_order_is_shared_by_steps(order: str, write: Write) -> None:
     features: Untyped = {"n": fr.FixedLen((), "int64"), "w": fr.VarLen("int64")}
     some = open_dataset(write(tfrecord_file(records)), features=features)
     alone, loader = loader_of(some, order), loader_of(some, order)
-    both = through(fr.torch.IterableDataset(loader), 2, is_persistent=True)
-    for _ in range(2):
+    dataset = fr.torch.IterableDataset(loader)
+    both = through(dataset, 2, is_persistent=True)
+    for epoch in range(2):
+        dataset.set_epoch(epoch)
         assert numbers(both) == numbers(alone)
 
 
-@any_workers
-def test_every_pass_is_the_next_epoch(
-    ds: Untyped, num_workers: int, is_persistent: bool
-) -> None:
+def test_every_pass_without_workers_is_the_next_epoch(ds: Untyped) -> None:
     dataset = iterable(ds)
-    loader = through(dataset, num_workers, is_persistent)
+    loader = through(dataset)
     for epoch in range(2):
-        torch.manual_seed(0)  # as a DataLoader draws it, its workers' seed is the same
         assert numbers(loader) == epoch_of(ds, epoch)
     for _ in loader:
         break
     assert numbers(loader) == epoch_of(ds, 3)
     dataset.set_epoch(1)
     assert numbers(loader) == epoch_of(ds, 1)
-    dataset.set_epoch(2)
-    assert numbers(loader) == epoch_of(ds, 2)
+    copied = pickle.loads(pickle.dumps(dataset))
+    assert numbers(copied) == numbers(dataset) == epoch_of(ds, 2)
+
+
+@any_workers
+def test_a_pass_is_the_epoch_that_was_set(
+    ds: Untyped, num_workers: int, is_persistent: bool
+) -> None:
+    dataset = iterable(ds)
+    loader = through(dataset, num_workers, is_persistent)
+    for epoch in (0, 1, 5, 2, 2):
+        dataset.set_epoch(epoch)
+        assert len(dataset) == N_STEPS
+        assert numbers(loader) == epoch_of(ds, epoch)
 
 
 @pytest.mark.parametrize("is_persistent", [False, True])
-def test_passes_that_end_early_are_epochs_too(ds: Untyped, is_persistent: bool) -> None:
-    loader = through(iterable(ds), 3, is_persistent)
+def test_passes_that_end_early_have_the_epoch_that_was_set(
+    ds: Untyped, is_persistent: bool
+) -> None:
+    dataset = iterable(ds)
+    loader = through(dataset, 3, is_persistent)
     for epoch in range(8):
-        torch.manual_seed(0)  # so a DataLoader gives its workers the same seeds
+        dataset.set_epoch(epoch)
         n_taken = epoch % 4
-        found = numbers(itertools.islice(loader, n_taken)) if n_taken else None
-        assert found == (epoch_of(ds, epoch)[:n_taken] if n_taken else None)
         if not n_taken:
             iter(loader)
+        found = numbers(itertools.islice(loader, n_taken)) if n_taken else []
+        assert found == epoch_of(ds, epoch)[:n_taken]
 
 
-def test_another_number_of_workers_begins_another_pass(ds: Untyped) -> None:
+@pytest.mark.parametrize(("num_workers", "is_persistent"), [(1, False), *WORKERS[2:]])
+def test_a_pass_of_workers_never_repeats_an_epoch(
+    ds: Untyped, num_workers: int, is_persistent: bool
+) -> None:
     dataset = iterable(ds)
-    for epoch, num_workers in enumerate([3, 2, 1, 0, 2, 3]):
-        (first,) = itertools.islice(through(dataset, num_workers), 1)
-        assert first["n"].tolist() == epoch_of(ds, epoch)[0]
+    loader = through(dataset, num_workers, is_persistent)
+    assert numbers(loader) == epoch_of(ds, 0)
+    for again in (loader, through(dataset, 2), through(dataset)):
+        error = error_of(again)
+        assert isinstance(error, RuntimeError)
+        assert "would repeat the epoch" in str(error)
+        assert "set_epoch(epoch) before each pass" in str(error)
+    dataset.set_epoch(1)
+    assert numbers(loader) == epoch_of(ds, 1)
+    dataset.set_epoch(1)
+    assert numbers(through(dataset)) == epoch_of(ds, 1)
+    assert numbers(through(dataset, 2)) == epoch_of(ds, 2)
 
 
 class Wrapped(data.IterableDataset):  # type: ignore[misc]
@@ -315,15 +341,6 @@ def test_memory_is_shared_whatever_the_default_device(ds: Untyped) -> None:
     assert numbers(dataset) == epoch_of(ds, 0)
 
 
-def test_passes_count_wherever_they_are(ds: Untyped) -> None:
-    dataset = iterable(ds)
-    for epoch, num_workers in enumerate([0, 2, 0, 1, 3]):
-        assert numbers(through(dataset, num_workers)) == epoch_of(ds, epoch)
-    assert numbers(dataset) == epoch_of(ds, 5)
-    copied = pickle.loads(pickle.dumps(dataset))
-    assert numbers(copied) == numbers(dataset) == epoch_of(ds, 6)
-
-
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_loader_goes_on_where_it_is(ds: Untyped, num_workers: int) -> None:
     whole = ds.loader(BATCH_SIZE, shuffle=True, seed=2**64 - 1)
@@ -333,8 +350,11 @@ def test_a_loader_goes_on_where_it_is(ds: Untyped, num_workers: int) -> None:
     expected = [numbers(loader.batch(i) for i in range(loader.step, len(loader)))]
     assert sum(map(len, expected[0])) == N - 12
     expected += [numbers(loader.batch(i, 1) for i in range(8))]
-    both = through(fr.torch.IterableDataset(loader), num_workers)
-    assert [numbers(both), numbers(both)] == expected
+    dataset = fr.torch.IterableDataset(loader)
+    both = through(dataset, num_workers)
+    found = [numbers(both)]
+    dataset.set_epoch(1)
+    assert [*found, numbers(both)] == expected
 
 
 def test_a_loader_that_was_given_stays_where_it_is(ds: Untyped) -> None:
@@ -346,7 +366,7 @@ def test_a_loader_that_was_given_stays_where_it_is(ds: Untyped) -> None:
     assert loader.step == 7
 
 
-def test_a_data_set_says_where_its_passes_are(write: Write) -> None:
+def test_a_data_set_reports_passes_without_workers(write: Write) -> None:
     damaged = bytearray(content(N))
     damaged[len(content(20)) + 13] ^= 1
     some = open_dataset(write(bytes(damaged)), features=SPEC, on_error="skip")
@@ -359,27 +379,20 @@ def test_a_data_set_says_where_its_passes_are(write: Write) -> None:
     assert (dataset.epoch, len(dataset), len(dataset.report)) == (0, 2, 1)
     assert len([*batches]) == 1
     assert (dataset.epoch, len(dataset), dataset.stats.n_batches) == (1, 3, 2)
-    assert len([*through(dataset, 1)]) == 3
-    assert (dataset.epoch, len(dataset)) == (1, 3)  # whether it has ended is unknown
-    with pytest.raises(RuntimeError, match="in other processes"):
-        _ = dataset.report
-    assert dataset.stats.n_batches == 2
-    assert "worker processes, which count for themselves" in repr(dataset.stats)
     dataset.set_epoch(5)
     assert (dataset.epoch, len(dataset)) == (5, 7)
     assert len([*dataset]) == 7
 
 
-def test_a_pass_ends_the_one_before(ds: Untyped) -> None:
-    for dataset in (iterable(ds), through(iterable(ds), 2)):
-        first = iter(dataset)
-        assert len(numbers(itertools.islice(first, 2))) == 2  # of both workers
-        second = iter(dataset)
-        next(second)
-        error = error_of(first)
-        assert isinstance(error, RuntimeError)
-        assert "one pass at a time" in str(error)
-        assert len(list(second)) == N_STEPS - 1
+def test_a_pass_without_workers_ends_the_one_before(ds: Untyped) -> None:
+    dataset = iterable(ds)
+    first = iter(dataset)
+    assert len(numbers(itertools.islice(first, 2))) == 2
+    second = iter(dataset)
+    next(second)
+    with pytest.raises(RuntimeError, match="has one running epoch"):
+        next(first)
+    assert len(list(second)) == N_STEPS - 1
 
 
 def test_an_empty_share_ends_a_worker(ds: Untyped) -> None:
@@ -421,7 +434,7 @@ def test_a_limit_of_errors_is_for_one_process(ds: Untyped) -> None:
         assert sorted(flat(loader)) == list(range(N))
     error = error_of(through(iterable(some, max_errors=2), 2))
     assert isinstance(error, ValueError)
-    assert re.search(r"max_errors=.*num_workers=0.*or 1", str(error))
+    assert re.search(r"max_errors= requires num_workers <= 1", str(error))
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -450,10 +463,11 @@ def test_rows_are_passed_over_in_workers_too(write: Write) -> None:
 def test_a_batch_that_a_signal_kept_is_the_next_again(
     ds: Untyped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conversion = "fastrec.torch.iterable.tensors"
+    conversion = "fastrec.loader.prefetch._with_note"
+    converted = fastrec.loader.prefetch._with_note
 
     def interrupted(*_: object) -> None:
-        monkeypatch.setattr(conversion, fr.torch.tensors)
+        monkeypatch.setattr(conversion, converted)
         raise KeyboardInterrupt
 
     batches = iter(iterable(ds))
@@ -467,34 +481,8 @@ def test_a_batch_that_a_signal_kept_is_the_next_again(
     assert next(batches, None) is None
 
 
-def test_a_signal_that_comes_once_a_pass_has_moved_back_loses_nothing(
-    ds: Untyped, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seek = fr.Loader.seek
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    def interrupted_at_its_end(loader: Untyped, step: int) -> None:
-        seek(loader, step)
-        raise KeyboardInterrupt
-
-    batches = iter(iterable(ds))
-    found = [next(batches)["n"].tolist()]
-    for name, signal in (
-        ("fastrec.torch.iterable.tensors", interrupted),
-        ("fastrec.Loader.seek", interrupted_at_its_end),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(name, signal)
-            with pytest.raises(KeyboardInterrupt):
-                next(batches)
-    found += [batch["n"].tolist() for batch in batches]
-    assert found == epoch_of(ds, 0)
-
-
 def passes_elsewhere(dataset: Untyped) -> list[Untyped]:
-    alone = numbers(through(dataset, 0))
+    alone = numbers(through(dataset))
     return [alone, numbers(through(dataset, 2))]
 
 
@@ -506,7 +494,7 @@ def passes_of_workers_elsewhere(dataset: Untyped) -> list[Untyped]:
     return numbers(through(dataset, 2))
 
 
-def test_other_processes_count_for_themselves(ds: Untyped) -> None:
+def test_processes_do_not_share_their_epochs(ds: Untyped) -> None:
     dataset = iterable(ds)
     next(iter(dataset))
     context = multiprocessing.get_context("fork")
@@ -589,8 +577,10 @@ def test_a_state_leaves_exactly_the_remaining_batches(
         options = of(num_workers, is_persistent)
         return torchdata.StatefulDataLoader(dataset, batch_size=None, **options)
 
-    loader = loader_over(iterable(ds))
+    dataset = iterable(ds)
+    loader = loader_over(dataset)
     assert numbers(loader) == epoch_of(ds, 0)
+    dataset.set_epoch(1)
     batches = iter(loader)
     taken = numbers(next(batches) for _ in range(n_taken))
     assert taken == epoch_of(ds, 1)[:n_taken]
@@ -598,11 +588,15 @@ def test_a_state_leaves_exactly_the_remaining_batches(
         assert next(batches, None) is None
     state = json.loads(json.dumps(loader.state_dict()))
 
-    resumed = loader_over(iterable(ds, seed=3))
+    dataset = iterable(ds, seed=3)
+    resumed = loader_over(dataset)
     resumed.load_state_dict(state)
-    remaining = epoch_of(ds, 1)[n_taken:]
-    assert numbers(resumed) == (remaining or epoch_of(ds, 2))
-    assert numbers(resumed) == epoch_of(ds, 2 if remaining else 3)
+    dataset.set_epoch(1)
+    if remaining := epoch_of(ds, 1)[n_taken:]:
+        assert numbers(resumed) == remaining
+    for epoch in (2, 3):
+        dataset.set_epoch(epoch)
+        assert numbers(resumed) == epoch_of(ds, epoch)
 
 
 def steps_of_snapshots(ds: Untyped, size: int, n_steps: int, state: Untyped) -> Untyped:

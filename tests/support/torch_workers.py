@@ -43,6 +43,7 @@ def check(
     batches = DataLoader(dataset, batch_size=None, **options)
     for epoch in range(2):
         next(other)
+        dataset.set_epoch(epoch)
         assert numbers(batches) == numbers(shuffled)
         if epoch == 0 or is_persistent:
             assert sorted(numbers(rows)) == list(range(len(ds)))

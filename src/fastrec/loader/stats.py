@@ -75,9 +75,6 @@ class LoaderStats:
     fetching_s: float = 0.0
     _n_transforming: int = field(default=0, compare=False)  # threads; 0: inside next()
     _is_decoding_ahead: bool = field(default=True, compare=False)  # in other threads
-    _is_elsewhere: bool = field(
-        default=False, compare=False
-    )  # later passes do not count
 
     @property
     def waiting_share(self) -> float:
@@ -117,11 +114,6 @@ class LoaderStats:
         return replace(self, **counts)
 
     def __repr__(self) -> str:
-        if self._is_elsewhere:
-            return (
-                "<fastrec.LoaderStats: the last pass was in worker processes, which count "
-                "for themselves>"
-            )
         if not self.n_batches:
             return "<fastrec.LoaderStats: no batch yet>"
         total_s = self.waiting_s + self.consuming_s

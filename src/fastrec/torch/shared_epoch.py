@@ -1,168 +1,106 @@
-"""Shared epoch: which epoch a pass is, agreed on by the workers of a DataLoader.
+"""Shared epoch: what a DataLoader's workers and their parent agree on.
 
 A DataLoader calls ``__iter__`` once a pass in every worker, and nothing in their parent.
-So the parent and all workers share these words:
-
-::
-
-    epoch | count | n_workers  the pass begun last; without workers, the next one
-    seed, position             where that epoch begins: see `fastrec.Loader.state_dict`
-    epoch + 1, position        for each worker, the epoch that it has begun last, and
-    ...                        where its next batch was in a state that it has loaded
-
-`count` is the number of passes that its workers have begun. A worker joins the pass if it
-is one of the same number of workers, has begun as many passes, and has not begun this one.
-If it has begun fewer, it is a kept worker that started late, and its pass is over.
-Otherwise it begins the next epoch. Workers that begin an epoch at the same time write the
-same words.
+So they share rows of words: the number of epochs that were set and the last one, the seed
+of a loaded state, the epochs that were set before each worker began its pass, and the
+position of each worker's next batch in the state that it has loaded.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-from typing import NamedTuple
 
-import numpy as np
 import torch.utils.data
 
-__all__ = ["EPOCH_MAX", "Pass", "SharedEpoch", "Start", "worker_place"]
+__all__ = ["SharedEpoch", "worker_place"]
 
-EPOCH_MAX = 2**32 - 1
-_COUNT_MAX = 2**22 - 1
-_WORKERS_MAX = 2**10 - 1
+_MAX_WORKERS = 1024
 
-_PASS, _SEED, _POSITION, _FIRST_WORKER = range(4)
-
-
-class Start(NamedTuple):
-    """Where a pass begins; see `fastrec.loader.state.State`."""
-
-    seed: int
-    epoch: int
-    position: int
+_SET, _SEED, _BEGUN, _POSITION = range(4)
+_SEED_BIAS = 1 << 63  # seeds are unsigned, words are signed
 
 
-class Pass(NamedTuple):
-    """A pass that was begun: the word that it wrote, and where it begins."""
-
-    word: int
-    start: Start
-
-
-def worker_place() -> tuple[int, int]:
-    """Return the number of this worker and of all workers; (0, 1) in their parent."""
+def worker_place() -> tuple[int | None, int]:
+    """Return the number of this worker and of all workers; (None, 1) in their parent."""
     worker = torch.utils.data.get_worker_info()
-    return (0, 1) if worker is None else (worker.id, worker.num_workers)
+    return (None, 1) if worker is None else (worker.id, worker.num_workers)
 
 
 class SharedEpoch:
     """The epoch of one dataset, in the process that made it and in its workers."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self) -> None:
         self._owner = os.getpid()
-        self._n_begun = self._last_here = 0
-        # A tensor, which can be passed to workers however they are started.
-        n_words = _FIRST_WORKER + 2 * _WORKERS_MAX
-        self._share(torch.zeros(n_words, dtype=torch.int64, device="cpu"))
-        self._restart(start)
+        self._n_set = 0  # in the parent, also in the copies of its workers
+        self._n_begun = 0  # by this worker
+        # A tensor can be passed to workers however they are started.
+        words = torch.zeros((4, _MAX_WORKERS), dtype=torch.int64, device="cpu")
+        self._words = words.share_memory_()
 
-    def _share(self, memory: torch.Tensor) -> None:
-        self._memory = memory.share_memory_()
-        self._words = self._memory.numpy().view(np.uint64)
-
-    def __getstate__(self) -> tuple[int, torch.Tensor]:
-        return self._owner, self._memory
-
-    def __setstate__(self, state: tuple[int, torch.Tensor]) -> None:
-        self._owner, memory = state
-        self._n_begun = self._last_here = 0
-        self._share(memory)
+    def set(self, epoch: int) -> None:
+        """Set the epoch of the next pass. Only the parent calls it."""
+        if self._owner != os.getpid():  # the words belong to another process
+            SharedEpoch.__init__(self)
+        self._n_set += 1
+        self._words[_SET, :3] = torch.tensor([self._n_set, 1, epoch])
 
     @property
-    def epoch(self) -> int:
-        """The epoch of the pass begun last, or of the first one."""
-        return self._last()[0]
+    def epoch(self) -> int | None:
+        """The epoch of the next pass; None for the position of the loader."""
+        _, is_known, epoch = self._words[_SET, :3].tolist()
+        return epoch if is_known else None
 
     @property
-    def is_local(self) -> bool:
-        """Whether no other process has begun the last pass."""
-        _, _, n_workers = self._last()
-        return not n_workers or int(self._words[_PASS]) == self._last_here
+    def seed(self) -> int | None:
+        """The seed of the last state that was loaded."""
+        is_known, seed = self._words[_SEED, :2].tolist()
+        return seed + _SEED_BIAS if is_known else None
 
-    def set_epoch(self, epoch: int) -> bool:
-        """Begin the next pass at `epoch`, and return whether that changes anything."""
-        self._own()
-        upcoming, _, n_workers = self._last()
-        if not n_workers and upcoming == epoch:
-            return False
-        self._restart(Start(int(self._words[_SEED]), epoch, 0))
-        return True
+    def begin(self, worker: int | None) -> None:
+        """Begin a pass in a worker, or in their parent if None.
 
-    def begin(self, worker: int, n_workers: int) -> Pass:
-        """Begin the next pass, or join the one that other workers have begun."""
-        self._check_shared(n_workers)
-        self._n_begun += 1
-        epoch, count, n_before = self._last()
-        start = Start(int(self._words[_SEED]), epoch, int(self._words[_POSITION]))
-        has_begun = int(self._words[_FIRST_WORKER + worker]) == epoch + 1
-        if n_before and (has_begun or n_before != n_workers or self._n_begun > count):
-            start = start._replace(epoch=epoch + 1, position=0)
-        elif n_before and self._n_begun < count:
-            return Pass(0, start)  # over before it began
-        return self._start(worker, n_workers, start)
-
-    def is_running(self, begun: Pass) -> bool:
-        """Return whether no later pass was begun."""
-        return int(self._words[_PASS]) == begun.word
-
-    def _last(self) -> tuple[int, int, int]:
-        """Return the epoch, the count and the number of workers of the last pass."""
-        epoch, low = divmod(int(self._words[_PASS]), EPOCH_MAX + 1)
-        return epoch, *divmod(low, _WORKERS_MAX + 1)
-
-    def _restart(self, start: Start) -> None:
-        """Begin the next pass at `start`. A running pass ends."""
-        self._words[:_FIRST_WORKER] = (start.epoch << 32, start.seed, start.position)
-        self._words[_FIRST_WORKER:] = 0
-
-    def resume(self, worker: int, n_workers: int, start: Start) -> Pass:
-        """Begin the pass of the last `begin` where a state has the next batch of `worker`.
-
-        All its workers do so, each with a state of this epoch.
+        Raises a RuntimeError if no epoch was set since the pass of this worker before.
         """
-        self._words[_FIRST_WORKER + _WORKERS_MAX + worker] = start.position
-        return self._start(worker, n_workers, start)
+        known, n_set = self._words[_BEGUN], int(self._words[_SET, 0])
+        if worker is None:
+            is_again = self._owner == os.getpid() and self._n_set + 1 in known
+        elif self._n_begun:  # a kept worker may begin late, when the next epoch was set
+            is_again = n_set - self._n_set < self._n_begun
+        else:
+            is_again = int(known[worker]) == self._n_set + 1
+            known[worker] = self._n_set + 1
+        if worker is not None and not is_again:
+            self._n_begun += 1
+        if is_again:
+            msg = (
+                "a second pass over a fastrec IterableDataset in workers would repeat the "
+                "epoch; call its set_epoch(epoch) before each pass"
+            )
+            raise RuntimeError(msg)
+
+    def resume(self, worker: int | None, position: int, seed: int) -> None:
+        """Report where the state of a worker has its next batch, and its seed."""
+        self._words[_SEED, :2] = torch.tensor([1, seed - _SEED_BIAS])
+        self._words[_POSITION, worker or 0] = position
+
+    def finish(self, worker: int, epoch: int) -> None:
+        """Count the pass of a worker with the state of the end of an epoch as none."""
+        self._words[_SET, 1:3] = torch.tensor([1, epoch + 1])
+        self._words[_BEGUN, worker] = 0
+        self._n_begun = max(0, self._n_begun - 1)
 
     def resumed_at(self, n_workers: int) -> tuple[int, int]:
         """Return the position of the next batch of all workers, and which of them has it.
 
         A StatefulDataLoader asks for a batch once all workers have loaded their states.
         """
-        first = _FIRST_WORKER + _WORKERS_MAX
-        positions = self._words[first : first + n_workers]
+        positions = self._words[_POSITION, :n_workers]
         worker = int(positions.argmin())
         return int(positions[worker]), worker
 
-    def _start(self, worker: int, n_workers: int, start: Start) -> Pass:
-        self._words[_FIRST_WORKER + worker] = start.epoch + 1
-        self._words[_SEED], self._words[_POSITION] = start.seed, start.position
-        count = min(self._n_begun, _COUNT_MAX)
-        word = start.epoch << 32 | count << 10 | n_workers
-        self._words[_PASS] = self._last_here = word
-        return Pass(word, start)
-
-    def _own(self) -> None:
-        """Copy the memory of another process, unless this is one of its workers."""
-        if self._owner != os.getpid():
-            self._owner = os.getpid()
-            self._share(self._memory.clone())
-
-    def _check_shared(self, n_workers: int) -> None:
-        """Raise an error if workers and their parent would not share the memory."""
-        if torch.utils.data.get_worker_info() is None:
-            self._own()
-            return
+    def check(self, n_workers: int) -> None:
+        """Raise an error in a worker that does not share the words with its parent."""
         parent = multiprocessing.parent_process()
         if parent is None or parent.pid != self._owner:
             msg = (
@@ -171,6 +109,6 @@ class SharedEpoch:
                 "there, before the DataLoader starts workers"
             )
             raise RuntimeError(msg)
-        if n_workers > _WORKERS_MAX:
-            msg = f"num_workers must be at most {_WORKERS_MAX}, got {n_workers}"
+        if n_workers > _MAX_WORKERS:
+            msg = f"num_workers must be at most {_MAX_WORKERS}, got {n_workers}"
             raise ValueError(msg)
