@@ -494,16 +494,6 @@ class Pipeline(metaclass=_Pybind11Type):
     def take_offsets(self) -> list[tuple[int, NDArray[np.uint64]]]: ...
     def stop(self) -> None: ...
 
-def load_cache(
-    path: bytes, kind: str, size: int, mtime_ns: int
-) -> NDArray[np.uint8] | None: ...
-def save_cache(
-    path: bytes,
-    kind: str,
-    size: int,
-    mtime_ns: int,
-    content: bytes | NDArray[np.uint8],
-) -> None: ...
 def read_record(files: FileTable, catalog: Catalog, number: int) -> bytes: ...
 def read_records(
     files: FileTable, catalog: Catalog, pool: BlockPool, numbers: NDArray[np.int64]

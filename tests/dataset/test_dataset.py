@@ -108,6 +108,40 @@ def test_intact_rows_before_a_damaged_payload_are_delivered(
     assert len(ds.head(n_good)) == n_good
 
 
+@pytest.mark.parametrize("damage", ["header", "payload", "cut", "value"])
+@pytest.mark.parametrize("where", [0, 1])
+def test_rows_before_damage_are_not_read_one_by_one(
+    write: Write, damage: str, where: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, n_good = file_of(N), 137
+    begin = len(file_of(n_good))
+    data = bytearray(whole)
+    if damage == "cut":
+        del data[begin + 20 :]
+    elif damage == "value":
+        data[begin:] = (
+            tfrecord_file([example({b"n": ("bytes", [b"text"])})]) + data[begin:]
+        )
+    else:
+        data[begin + (2 if damage == "header" else 20)] ^= 1
+    paths = [write(whole)] * where + [write(bytes(data)), write(whole)]
+    sizes = []
+    loader = fr.Dataset.loader
+
+    def counted(ds: Untyped, batch_size: int, **options: Untyped) -> Untyped:
+        sizes.append(batch_size)
+        return loader(ds, batch_size, **options)
+
+    monkeypatch.setattr(fr.Dataset, "loader", counted)
+    iterator = iter(open_dataset(paths, features=SPEC))
+    good = [next(iterator)["n"] for _ in range(where * N + n_good)]
+    assert good == [*range(N)] * where + [*range(n_good)]
+    with pytest.raises(fr.Error) as caught:
+        next(iterator)
+    assert (caught.value.record, caught.value.path) == (n_good, str(paths[where]))
+    assert min(sizes) > 1
+
+
 def test_head_reads_a_truncated_file(write: Write) -> None:
     ds = open_dataset(write(file_of(N)[:-3]), features=SPEC)
     assert [row["n"] for row in ds.head(N - 1)] == list(range(N - 1))

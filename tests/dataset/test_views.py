@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import os
 import pickle
 import tracemalloc
 from collections.abc import Callable
@@ -26,7 +25,6 @@ from hypothesis import strategies as st
 import fastrec as fr
 from columns import Untyped, Write, open_dataset, snapshot
 from fastrec.storage import index as index_module
-from fastrec.storage.index_files import cache_dir
 from oracle import example, tfrecord_file
 
 Batch = dict[str, Any]
@@ -520,8 +518,6 @@ def test_a_filter_must_return_a_mask(
 def test_impossible_filters_are_refused(ds: Untyped) -> None:
     with pytest.raises(TypeError, match="a function of a batch"):
         ds.filter("n > 3")
-    with pytest.raises(TypeError, match="key must be a str"):
-        ds.filter(keep_even, key=3)
     with pytest.raises(KeyError, match="no column 'absent'"):
         ds.filter(keep_even, columns=["absent"])
     with pytest.raises(ValueError, match="at least one"):
@@ -531,117 +527,6 @@ def test_impossible_filters_are_refused(ds: Untyped) -> None:
     drops = ds.with_transform(lambda batch: {"n": batch["n"][1:]})
     with pytest.raises(ValueError, match="one row per record"):
         drops.filter(keep_even)
-
-
-class Counted:
-    """A filter that counts its calls."""
-
-    def __init__(self) -> None:
-        self.n_calls = 0
-
-    def __call__(self, batch: Batch) -> Untyped:
-        self.n_calls += 1
-        return keep_even(batch)
-
-
-@pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("FASTREC_CACHE", str(tmp_path))
-    return tmp_path
-
-
-def kept_files() -> list[Path]:
-    return sorted((cache_dir() / "filter").iterdir())
-
-
-def test_a_filter_with_a_key_is_computed_once(
-    cache: Path, write: Write, paths: list[Path]
-) -> None:
-    keep = Counted()
-
-    def run(key: str = "even", **options: Untyped) -> None:
-        ds = open_dataset(
-            options.pop("paths", paths), features=options.pop("spec", SPEC)
-        )
-        view = ds.select(options.pop("chosen", range(N)))
-        found = view.filter(keep, key=key, **options)
-        assert numbers_of(found) == [n for n in numbers_of(view) if n % 2 == 0]
-
-    run()
-    assert keep.n_calls == 1
-    run()
-    copies = [write(path.read_bytes()) for path in paths]
-    run(paths=copies)
-    assert keep.n_calls == 1, "copies are the same data"
-    other = {"n": fr.FixedLen((), "int32"), "words": fr.VarLen("bytes")}
-    for options in (
-        {"key": "other"},
-        {"columns": ["n"]},
-        {"columns": ["n", "words"], "chosen": range(5)},
-        {"paths": write_files(write, (3, 4))[:1], "chosen": range(3)},
-        {"spec": other},
-    ):
-        before = keep.n_calls
-        run(**options)
-        assert keep.n_calls == before + 1, options
-        run(**options)
-        assert keep.n_calls == before + 1, options
-    run(columns=("n",))
-    assert keep.n_calls == before + 1, "a tuple of columns names the same columns"
-    assert all(path.suffix == ".records" for path in kept_files())
-    assert cache in kept_files()[0].parents
-
-
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("sets_time_back", [False, True])
-def test_a_changed_record_invalidates_the_cached_filter(
-    tmp_path: Path,
-    sets_time_back: bool,
-) -> None:
-    """The fingerprint has the checksums of 18 of these records only."""
-    numbers = list(range(60))
-    path = tmp_path / "data.tfrecord"
-    time = 10**18
-    for at in range(60):
-        numbers[at] += 1
-        records = (example({b"n": ("int64", [n])}) for n in numbers)
-        path.write_bytes(tfrecord_file(records))
-        time += 0 if sets_time_back else 1
-        os.utime(path, ns=(time, time))
-        ds = open_dataset(path, features={"n": SPEC["n"]})
-        found = numbers_of(ds.filter(keep_even, key="even"))
-        assert found == [n for n in numbers if n % 2 == 0], at
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_damaged_filter_cache_is_detected(ds: Untyped) -> None:
-    keep = Counted()
-    want = numbers_of(ds.filter(keep, key="k"))
-    (path,) = kept_files()
-    good = path.read_bytes()
-    damaged = [b"", good[:-1], good[:-8], good + b"\0" * 8, os.urandom(len(good))]
-    damaged += [b"PK\x03\x04" + good, b"\x93NUMPY" + good, good[:3]]
-    for at in (0, 3, 4, len(good) // 2, len(good) - 1):
-        spoilt = bytearray(good)
-        spoilt[at] ^= 1
-        damaged.append(bytes(spoilt))
-    for n_calls, data in enumerate(damaged, 2):
-        path.write_bytes(data)
-        assert numbers_of(ds.filter(keep, key="k")) == want
-        assert keep.n_calls == n_calls
-        assert path.read_bytes() == good
-
-
-def test_an_unwritable_cache_is_ignored(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ds: Untyped
-) -> None:
-    blocker = tmp_path / "file"
-    blocker.write_bytes(b"")
-    monkeypatch.setenv("FASTREC_CACHE", str(blocker))
-    keep = Counted()
-    for n_calls in (1, 2):
-        assert len(ds.filter(keep, key="k")) == N // 2
-        assert keep.n_calls == n_calls
 
 
 # Transforms.

@@ -18,13 +18,11 @@ import logging
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -396,30 +394,6 @@ def test_the_size_of_a_dataset_is_that_of_its_objects(
     (tmp_path / "3.tfrecord").write_bytes(shard(3))
     paths = [f"{server.url}/d/", tmp_path / "3.tfrecord"]
     assert open_dataset(paths).nbytes == 4 * len(shard(0))
-
-
-@pytest.mark.parametrize("has_etags", [True, False])
-def test_a_cached_filter_of_urls_holds_for_one_version(
-    server: ObjectServer, has_etags: bool
-) -> None:
-    n_calls = 0
-
-    def is_even(batch: Untyped) -> Untyped:
-        nonlocal n_calls
-        n_calls += 1
-        return np.asarray(batch["n"]) % 2 == 0
-
-    server.has_etags = has_etags
-    for third, is_called in ((1003, True), (1003, False), (1004, True)):
-        values = [1000, 1001, 1002, third, *range(1004, 1100)]
-        server.objects = {"x.tfrecord": records(values)}  # of one size
-        n_calls = 0
-        dataset = open_dataset(f"{server.url}/x.tfrecord")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "the server reports no exact version")
-            kept = dataset.filter(is_even, key="even")
-            assert bool(n_calls) == is_called
-            assert [int(row["n"]) for row in kept] == [n for n in values if n % 2 == 0]
 
 
 # Versions.

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "bindings/bindings.h"
-#include "file/cache_file.h"
 #include "file/file_view.h"
 #include "record/examination.h"
 #include "record/indexes.h"
@@ -17,31 +16,6 @@
 
 namespace fastrec {
 namespace {
-
-// The content of a cache file as an array of bytes, or None.
-py::object load_cache(const std::string& path, const std::string& kind,
-                      std::uint64_t size, std::int64_t mtime_ns) {
-  std::optional<CacheContent> content;
-  {
-    const py::gil_scoped_release released;
-    content = load_cache_file(path, kind, {size, mtime_ns});
-  }
-  if (!content) return py::none();
-  using Owner = std::shared_ptr<const void>;
-  const py::capsule owner(new Owner(std::move(content->owner)),
-                          [](void* held) { delete static_cast<Owner*>(held); });
-  py::array_t<std::uint8_t> bytes(static_cast<py::ssize_t>(content->bytes.size()),
-                                  content->bytes.data(), owner);
-  py::setattr(bytes.attr("flags"), "writeable", py::bool_(false));
-  return bytes;
-}
-
-void save_cache(const std::string& path, const std::string& kind, std::uint64_t size,
-                std::int64_t mtime_ns, const py::buffer& content) {
-  const BufferView view(content);
-  const py::gil_scoped_release released;
-  save_cache_file(path, kind, {size, mtime_ns}, view.bytes());
-}
 
 py::bytes read_record(std::shared_ptr<FileTable> files, const Catalog& catalog,
                       std::uint64_t number) {
@@ -353,10 +327,6 @@ void register_records(py::module_& m) {
           },
           py::arg("progress"));
 
-  m.def("load_cache", &load_cache, py::arg("path"), py::arg("kind"), py::arg("size"),
-        py::arg("mtime_ns"));
-  m.def("save_cache", &save_cache, py::arg("path"), py::arg("kind"), py::arg("size"),
-        py::arg("mtime_ns"), py::arg("content"));
   m.def("read_record", &read_record, py::arg("files"), py::arg("catalog"),
         py::arg("number"));
   m.def("copy_bytes", &copy_bytes, py::arg("files"), py::arg("file"), py::arg("begin"),

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "crc32c/crc32c.h"
+#include "file/mapping.h"
 
 namespace fastrec {
 namespace {
@@ -27,6 +28,9 @@ constexpr std::array kContents = {Content::kTfrecord, Content::kGzip, Content::k
 
 std::uint64_t padded(std::uint64_t size) { return (size + 7) / 8 * 8; }
 
+// Smaller content is copied, so that 100,000 files do not need 100,000 mappings.
+constexpr std::size_t kMappedBytes = std::size_t{1} << 20;
+
 using Header = std::array<std::uint8_t, kFileHeaderBytes>;
 using Entry = std::array<std::uint8_t, kEntryBytes>;
 
@@ -40,6 +44,23 @@ Header header_of(std::uint64_t n_files, std::uint64_t names_size,
   store_le(header.data() + kTablesCrcAt, tables_crc);
   store_le(header.data() + kHeaderCrcAt, crc32c({header.data(), kHeaderCrcAt}));
   return header;
+}
+
+// The content of a whole file; nothing if it was truncated meanwhile. Processes share the
+// pages of large content. Lost pages become zeros (file/guard.h), so the caller must check
+// what it reads. Throws IoError.
+std::optional<OwnedBytes> contents_of(const File& file) {
+  const auto size = static_cast<std::size_t>(file.identity().size);
+  if (size >= kMappedBytes) {
+    const auto mapping = std::make_shared<const Mapping>(file);
+    return OwnedBytes{mapping, mapping->bytes()};
+  }
+  // A vector of words, for the alignment.
+  const auto words =
+      std::make_shared<std::vector<std::uint64_t>>(size / sizeof(std::uint64_t) + 1);
+  auto* bytes = reinterpret_cast<std::uint8_t*>(words->data());
+  if (file.read_at(0, {bytes, size}) != size) return std::nullopt;
+  return OwnedBytes{words, {bytes, size}};
 }
 
 }  // namespace
@@ -73,8 +94,7 @@ class IndexFileContent {
 
 std::optional<IndexFile> IndexFile::load(const std::string& path) {
   try {
-    auto content =
-        contents_of(File(path, File::Links::kRefused), CacheMemory::kMappedIfLarge);
+    auto content = contents_of(File(path, File::Links::kRefused));
     if (!content) return std::nullopt;
     return of(std::move(*content));
   } catch (const IoError&) {
@@ -82,7 +102,7 @@ std::optional<IndexFile> IndexFile::load(const std::string& path) {
   }
 }
 
-std::optional<IndexFile> IndexFile::of(CacheContent content) {
+std::optional<IndexFile> IndexFile::of(OwnedBytes content) {
   IndexFile file(std::move(content));
   if (!file.is_valid()) return std::nullopt;
   return file;

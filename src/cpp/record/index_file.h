@@ -32,17 +32,22 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "file/cache_file.h"
+#include "file/file.h"
 #include "record/index.h"
 
 namespace fastrec {
+
+// Bytes aligned to 8, which `owner` keeps alive.
+struct OwnedBytes {
+  std::shared_ptr<const void> owner;
+  Bytes bytes;
+};
 
 class IndexFile {
  public:
   // Returns nothing if the file cannot be used, for any reason.
   static std::optional<IndexFile> load(const std::string& path);
-  // `content` must be aligned to 8 bytes.
-  static std::optional<IndexFile> of(CacheContent content);
+  static std::optional<IndexFile> of(OwnedBytes content);
 
   std::size_t size() const noexcept { return places_.size(); }
   std::string_view name(std::size_t i) const noexcept;
@@ -64,12 +69,12 @@ class IndexFile {
     std::uint64_t name = 0, block = 0;
   };
 
-  explicit IndexFile(CacheContent content) : content_(std::move(content)) {}
+  explicit IndexFile(OwnedBytes content) : content_(std::move(content)) {}
   bool is_valid();
   const std::uint8_t* entry(std::size_t i) const noexcept;
   std::optional<std::uint64_t> block_bytes(std::size_t i) const noexcept;
 
-  CacheContent content_;
+  OwnedBytes content_;
   std::vector<EntryPlace> places_;
 };
 
@@ -80,7 +85,8 @@ struct NamedIndex {
 };
 
 // Writes an index file. Of several indexes with the same name, it keeps the first one.
-// The indexes must have no gaps. Not atomic, like save_cache_file(). Throws IoError.
+// The indexes must have no gaps. Not atomic: the caller writes to
+// a temporary path and renames it. Throws IoError.
 void save_index_file(const std::string& path, std::span<const NamedIndex> indexes);
 
 }  // namespace fastrec

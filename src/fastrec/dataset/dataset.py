@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.arrays.batch import Batch, Row, rows_of
-from fastrec.dataset.indexing import is_one, record_numbers
+from fastrec.arrays.batch import Batch, Row, n_rows, rows_of
+from fastrec.dataset.indexing import is_one, record_numbers, record_range
 from fastrec.dataset.records import Records
 from fastrec.dataset.rows import Rows
-from fastrec.dataset.views import DatasetViews
-from fastrec.errors import Error
+from fastrec.display import as_text, table
+from fastrec.errors import Error, SchemaError
 from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.padded import any_width_columns, without_padding
-from fastrec.features.schema import Schema
-from fastrec.hints import checked_names, missing_attribute
+from fastrec.features.schema import Features, Schema
+from fastrec.features.sequence_schema import schema_or_names
+from fastrec.hints import checked_names, missing_attribute, no_column
 from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.collate import OnTransformError
 from fastrec.loader.listed_batches import Batches
@@ -29,15 +31,17 @@ from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Shuffle
 from fastrec.loader.planner import Planner
 from fastrec.loader.ranks import first_rank
-from fastrec.on_error import ErrorPolicy, Report
+from fastrec.on_error import ErrorPolicy, Report, check_on_error
 from fastrec.options import (
     BATCH_BYTES,
     non_negative_int,
     positive_int,
     rows_per_batch,
 )
+from fastrec.sources.random_split import check_fractions, divided, even_bounds
 from fastrec.sources.view import View
 from fastrec.storage.paths import versions_of
+from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import CheckedTransform, Transform
 
 __all__ = ["Dataset"]
@@ -45,10 +49,13 @@ __all__ = ["Dataset"]
 # Rows that `iter` decodes together: those of images should fit into the L2 cache.
 _ROWS_AT_ONCE = 16
 _SAMPLED_ROWS = 64
+_FILTERED_AT_ONCE = 1024  # rows in a call of the filter function
+_NAMES_SHOWN = 10
+_ROWS_SHOWN = 3
 _IDLE_BYTES = 64 << 20  # memory kept for the next batch; loaders have separate pools
 
 
-class Dataset(DatasetViews):
+class Dataset:
     """The records of TFRecord files, numbered from 0; returned by `fastrec.open`.
 
     A dataset is a sequence of rows. ``ds[i]`` is a dict of NumPy scalars, arrays and
@@ -80,7 +87,8 @@ class Dataset(DatasetViews):
         if not isinstance(given, View):
             msg = f"a Dataset is opened with fastrec.open(paths), got Dataset({view!r})"
             raise TypeError(msg)
-        super().__init__(view, transforms)
+        self._view = view
+        self._transforms = transforms
         self._renew_after_fork()
         renew_after_fork(self)
 
@@ -256,6 +264,258 @@ class Dataset(DatasetViews):
         """
         return list(itertools.islice(self, non_negative_int("n", n)))
 
+    # Display: never builds an index.
+
+    def __repr__(self) -> str:
+        return f"<fastrec.Dataset of {self._described()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the schema and the first rows as a table, for notebooks.
+
+        Only the beginning of the first file is read.
+        """
+        from fastrec.dataset.first_rows import first_rows
+
+        title = f"Dataset of {self._view!r}"
+        try:
+            schema, rows = first_rows(self._view, _ROWS_SHOWN)
+        except (Error, OSError) as error:
+            return table([], [], title=f"{title}; cannot read its first rows: {error}")
+        if not rows and not self._view.is_mixed:
+            title += "; no records"
+        elif schema._source:
+            title += f"; {schema._source}"
+        header = ["column", "spec", *(f"row {i}" for i in range(len(rows)))]
+        names: list[Any] = list(schema)
+        cells = [
+            [as_text(name), schema[name]._text("fr."), *(row.get(name) for row in rows)]
+            for name in names
+        ]
+        return table(header, cells, title=title)
+
+    def _described(self) -> str:
+        schema = self._view.source.known_schema()
+        if schema is None:
+            return repr(self._view)
+        names = list(schema)
+        more = f" and {len(names) - _NAMES_SHOWN:,} more" * (len(names) > _NAMES_SHOWN)
+        listed = ", ".join(map(repr, names[:_NAMES_SHOWN]))
+        noun = "column" if len(names) == 1 else "columns"
+        return f"{self._view!r}, {noun} {listed}{more}"
+
+    # Columns.
+
+    def with_features(
+        self,
+        features: Features | Sequence[str] | None = None,
+        *,
+        context_features: Features | None = None,
+        sequence_features: Features | None = None,
+    ) -> Dataset:
+        """Return a dataset of the same records that reads other features.
+
+        Parameters
+        ----------
+        features, context_features, sequence_features
+            As for `fastrec.open`.
+
+        Raises
+        ------
+        SchemaError
+            If they are invalid, or all are None.
+        """
+        schema, names = schema_or_names(features, context_features, sequence_features)
+        if schema is None and names is None:
+            msg = (
+                "with_features() requires features=, or context_features= and "
+                "sequence_features="
+            )
+            raise SchemaError(msg)
+        source = self._view.source.changed(
+            lambda reading: dataclasses.replace(reading, features=schema, names=names)
+        )
+        return Dataset(self._view.of(source), self._transforms)
+
+    def select_columns(self, names: Sequence[str]) -> Dataset:
+        """Return a dataset of the same records with only the columns `names`.
+
+        Other columns are not decoded, and transforms do not receive them.
+
+        Raises
+        ------
+        KeyError
+            If the schema has no such column.
+        """
+        if isinstance(names, (str, bytes)):
+            msg = f"select_columns() requires a list of names, got {names!r}"
+            raise TypeError(msg)
+        if not len(names):
+            msg = "select_columns() requires at least one name"
+            raise ValueError(msg)
+
+        def selected(schema: Schema) -> Schema:
+            missing = [name for name in names if name not in schema]
+            if missing:
+                raise KeyError(no_column(missing[0], schema, "the dataset"))
+            return schema._chosen(names)
+
+        source = self._view.source.with_schema(selected)
+        return Dataset(self._view.of(source), self._transforms)
+
+    def with_transform(self, transform: Transform) -> Dataset:
+        """Return a dataset that calls `transform` on every batch it reads.
+
+        Parameters
+        ----------
+        transform : callable
+            ``transform(batch)`` or ``transform(batch, info)``, as for `loader`. It runs
+            after the dataset's earlier transforms and before the loader's. Reading single
+            rows calls it with batches of one or a few rows.
+        """
+        return Dataset(self._view, (*self._transforms, CheckedTransform(transform)))
+
+    # Records.
+
+    def select(
+        self, indices: range | slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
+    ) -> Dataset:
+        """Return a dataset of the records at `indices`, in that order.
+
+        Parameters
+        ----------
+        indices : range, slice, or 1-D array of integers or bool
+            Record numbers, or a mask. Numbers may repeat, and negative ones count from
+            the end. A range or slice takes no memory, an array 8 bytes per record.
+
+        Raises
+        ------
+        IndexError
+            If a number is out of range.
+        TypeError
+            If `indices` has another type.
+        """
+        n_records = len(self._view)
+        if isinstance(indices, slice):
+            indices = range(*indices.indices(n_records))
+        numbers = (
+            record_range(indices, n_records)
+            if isinstance(indices, range)
+            else record_numbers(indices, n_records)
+        )
+        return Dataset(self._view.selected(numbers), self._transforms)
+
+    def filter(
+        self,
+        keep: Callable[[Batch], npt.ArrayLike],
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> Dataset:
+        """Return a dataset of the records for which `keep` returns True.
+
+        Reads all records once, in parallel.
+
+        Parameters
+        ----------
+        keep : callable
+            ``keep(batch)`` receives a dict of columns and returns a bool array of shape
+            ``(rows,)``.
+        columns : sequence of str, optional
+            The columns to decode for `keep`; the dataset's transforms are not called. By
+            default `keep` receives all columns, after the transforms.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `keep` returns anything else.
+        """
+        given: object = keep
+        if not callable(given):
+            msg = f"filter() requires a function of a batch, got {keep!r}"
+            raise TypeError(msg)
+        self._view.files.check_random_access("filter()")
+        self._view.check_selectable()
+        read = self
+        if columns is not None:
+            read = Dataset(self._view).select_columns(columns)._without_transforms()
+
+        def filter(batch: Batch, info: BatchInfo) -> Batch:
+            n, rows = n_rows(batch), info.positions
+            if n != len(rows):
+                msg = (
+                    "filter() requires one row per record, but the transforms returned "
+                    f"{n:,} rows for {len(rows):,} records"
+                )
+                raise ValueError(msg)
+            mask = np.asarray(keep(batch))
+            if mask.shape != (n,) or mask.dtype != bool:
+                msg = (
+                    "the function passed to filter() must return a bool array of shape "
+                    f"({n},) for {n} rows, got {mask.dtype} of shape {mask.shape}"
+                )
+                raise TypeError(msg)
+            return {"rows": rows[mask & (rows >= 0)]}
+
+        # As a transform, so that errors of `keep` name the records; in this thread, because
+        # it may use objects that belong to it. A masked row has no values to filter by, so
+        # unreadable rows are skipped.
+        with read.loader(
+            _FILTERED_AT_ONCE,
+            rank=0,
+            world_size=1,
+            transform=filter,
+            transform_threads=0,
+            on_error="skip" if read.on_error == "mask" else None,
+        ) as loader:
+            kept = [np.empty(0, np.int64), *(batch["rows"] for batch in loader)]
+        return self.select(np.concatenate(kept))
+
+    def split(
+        self, fractions: Sequence[float], *, seed: int = 0
+    ) -> tuple[Dataset, ...]:
+        """Split the records at random into one dataset per fraction.
+
+        The parts are disjoint and keep the order of the records. The split depends only
+        on `seed` and the number of records.
+
+        Parameters
+        ----------
+        fractions : sequence of float
+            Fractions of the records, such as ``[0.9, 0.1]``; their sum is at most 1.
+        seed : int, default 0
+
+        Raises
+        ------
+        ValueError
+            If a fraction is negative or their sum exceeds 1.
+        """
+        check_fractions(fractions)
+        seed = non_negative_int("seed", seed, 2**64 - 1)
+        self._view.check_selectable()
+        part_of = divided(len(self._view), fractions, seed)
+        return tuple(
+            self.select(np.flatnonzero(part_of == part))
+            for part in range(len(fractions))
+        )
+
+    def shard(self, *, num_shards: int, index: int) -> Dataset:
+        """Return shard `index` of `num_shards` contiguous shards.
+
+        Sizes differ by one record at most. Distributed training does not need this:
+        `loader` divides every batch among the ranks.
+
+        Raises
+        ------
+        ValueError
+            If `index` is not below `num_shards`.
+        """
+        num_shards = positive_int("num_shards", num_shards)
+        index = non_negative_int("index", index)
+        if index >= num_shards:
+            msg = f"index must be less than num_shards={num_shards}, got {index}"
+            raise ValueError(msg)
+        bounds = even_bounds(len(self._view), num_shards)
+        return self.select(range(bounds[index], bounds[index + 1]))
+
     # Batches.
 
     @checked_names
@@ -409,25 +669,49 @@ class Dataset(DatasetViews):
 
         return RecordBatchReader(self).__arrow_c_stream__(requested_schema)
 
-    # Shared with adapters.
+    # For adapters.
+
+    @property
+    def _has_transforms(self) -> bool:
+        source = self._view.source
+        return bool(source.transforms or source.is_decoding or self._transforms)
+
+    def _with_on_error(self, on_error: ErrorPolicy) -> Dataset:
+        view = self._view.with_on_error(check_on_error(on_error))
+        return Dataset(view, self._transforms)
+
+    def _without_transforms(self) -> Dataset:
+        return Dataset(self._view.of(self._view.source.without_transforms()))
 
     def _batches_until_damage(
         self, batch_size: int, num_threads: int | None = None
     ) -> Iterator[Batch]:
         """Yield all batches; before damage, yield the intact records one by one."""
         n_read = 0
+        alone: dict[str, Any] = {"rank": 0, "world_size": 1, "num_threads": num_threads}
         try:
-            for batch in self.loader(
-                batch_size, rank=0, world_size=1, num_threads=num_threads
-            ):
+            for batch in self.loader(batch_size, **alone):
                 yield batch
                 n_read += batch_size
         except Error as error:
-            # The numbers may be those of other records now. A pipe is read once.
-            if error.code == "index_mismatch" or self._view.files.pipes:
-                raise
-            single_rows = self.loader(1, rank=0, world_size=1, num_threads=0)
-            yield from itertools.islice(single_rows, n_read, None)
+            view = self._view
+            if error.code == "index_mismatch" or view.files.pipes:
+                raise  # records cannot be read again by their numbers
+            if view.files.is_streamed:
+                single_rows = self.loader(1, **alone)
+                yield from itertools.islice(single_rows, n_read, None)
+            elif not view.is_walkable:
+                single_rows = self.loader(1, **alone)
+                single_rows.seek(n_read)
+                yield from single_rows
+            elif error.path is not None and error.record is not None:
+                # The index of the intact files and of the records before the damage.
+                file = view.files.files.index(error.path)
+                before = view.files.part(range(file))
+                n_intact = (before.n_records if file else 0) + error.record
+                intact = self._with_on_error("skip").select(range(n_read, n_intact))
+                yield from intact.loader(batch_size, **alone)
+            raise
 
     def _table_loader(
         self, batch_size: int | None, num_threads: int | None = None
