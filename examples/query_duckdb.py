@@ -20,12 +20,15 @@ import fastrec as fr
 def main(files: list[str]) -> None:
     """Count the records of each label with DuckDB and with polars."""
     # DuckDB finds the variable named in the query. It reads all columns of a table, so
-    # select the needed ones; others are not decoded.
-    labels = fr.open(files).select_columns(["label"])
-    query = "SELECT label, count(*) AS n FROM labels GROUP BY label ORDER BY label"
+    # select the needed ones; others are not decoded. In a terminal:
+    # fastrec query FILES "SELECT label, count(*) FROM records GROUP BY label"
+    ds = fr.open(files).select_columns(["label"])
+    # Text is VARCHAR, and at most one value a value or NULL, as the schema has found.
+    records = fr.arrow.RecordBatchReader(ds, **ds.schema.arrow_options)  # noqa: F841
+    query = "SELECT label, count(*) AS n FROM records GROUP BY label ORDER BY label"
     for label, n_records in duckdb.sql(query).fetchall():
         print(f"label {label}: {n_records:,} records")
-    print(f"{len(labels):,} records in {len(labels.files)} files")
+    print(f"{len(ds):,} records in {len(ds.files)} files")
 
     # With a spec, byte strings are arrays, and SQL computes with their items.
     spec = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}

@@ -242,7 +242,12 @@ _PACKAGES = {
     "plot": "matplotlib",
     "tf": "tensorflow",
 }
-_DISPLAY_NAMES = {"PIL": "Pillow", "cv2": "OpenCV", "tensorflow": "TensorFlow"}
+_DISPLAY_NAMES = {
+    "PIL": "Pillow",
+    "cv2": "OpenCV",
+    "duckdb": "DuckDB",
+    "tensorflow": "TensorFlow",
+}
 
 
 class MissingExtraError(ModuleNotFoundError):

@@ -93,7 +93,7 @@ def test_help_fits_the_terminal_and_loses_nothing(command: str, columns: int) ->
         ("fsck", "To verify checksums: fastrec verify PATH"),
         ("Fix", "To copy the intact records of damaged files: fastrec repair PATH"),
         ("to-parquet", "To convert from and to other formats: fastrec convert PATH"),
-        ("verfy", "did you mean verify?"),
+        ("verfy", "did you mean verify or query?"),
         ("qqq", "fastrec --help lists the commands"),
         ("a\x1b[31m", "no command 'a\\\\x1b[31m'"),
     ],
@@ -204,7 +204,7 @@ def test_stdin_is_read_like_a_file(
         (np.float32(0.5), 0.5),
         (
             np.array([1.0, np.nan, np.inf, -np.inf]),
-            [1.0, "NaN", "Infinity", "-Infinity"],
+            [1.0, None, "Infinity", "-Infinity"],
         ),
         (
             {b"\xffa": np.int64(2**62), "b": (1, None)},

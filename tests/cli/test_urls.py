@@ -51,7 +51,7 @@ def s3(s3: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
         ("head", "-n", "3"),
         ("count",),
         ("stats",),
-        ("grep", "n == 7"),
+        ("query", "SELECT n FROM records WHERE n = 7"),
     ],
     ids=lambda command: command[0],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from fastrec import _core
@@ -55,7 +55,15 @@ class RecordBatchReader:
     batch_size : int, optional
         Rows per record batch of a dataset. By default about 16 MiB of rows.
     text, optional : collection of str, default ()
-        As for `RecordBatch`.
+        As for `RecordBatch`. ``**ds.schema.arrow_options`` are those of an inferred
+        schema.
+    progress : callable, optional
+        Called after each record batch with the number of rows so far.
+
+    Attributes
+    ----------
+    error : Exception or None
+        The exception that ended the last stream, if one did.
 
     Raises
     ------
@@ -89,6 +97,7 @@ class RecordBatchReader:
         batch_size: int | None = None,
         text: Collection[str] = (),
         optional: Collection[str] = (),
+        progress: Callable[[int], object] | None = None,
         _num_threads: int | None = None,
     ) -> None:
         if not hasattr(source, "_table_loader"):
@@ -103,6 +112,8 @@ class RecordBatchReader:
         self._source, self._batch_size = source, batch_size
         self._num_threads = _num_threads
         self._text, self._optional = frozenset(text), frozenset(optional)
+        self._progress = progress
+        self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[RecordBatch]:
         """Yield record batches, all of one schema and each with at least one row.
@@ -175,17 +186,24 @@ class RecordBatchReader:
         self, batches: Iterable[Batch], loader: Batches, field: Field
     ) -> Iterator[RecordBatch]:
         n_before = 0
-        for batch in batches:
-            record_batch = self._record_batch(batch, loader, n_before)
-            if not len(record_batch):  # its types may be arbitrary
-                continue
-            if record_batch._field != field:
-                raise SchemaError(
-                    "transforms must return the same columns for all batches, got "
-                    f"{_types(record_batch._field)} after {_types(field)}"
-                )
-            yield record_batch
-            n_before += len(record_batch)
+        self.error = None
+        try:
+            for batch in batches:
+                record_batch = self._record_batch(batch, loader, n_before)
+                if not len(record_batch):  # its types may be arbitrary
+                    continue
+                if record_batch._field != field:
+                    raise SchemaError(
+                        "transforms must return the same columns for all batches, got "
+                        f"{_types(record_batch._field)} after {_types(field)}"
+                    )
+                yield record_batch
+                n_before += len(record_batch)
+                if self._progress is not None:
+                    self._progress(n_before)
+        except Exception as error:
+            self.error = error
+            raise
 
 
 def _with_place(

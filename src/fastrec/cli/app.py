@@ -26,7 +26,7 @@ from fastrec.options import MissingExtraError, default_num_threads
 __all__ = ["app"]
 
 _PANELS = {
-    "Look": ("info", "head", "schema", "stats", "count", "sample", "grep", "images"),
+    "Look": ("info", "head", "schema", "stats", "count", "sample", "query", "images"),
     "Check": ("verify", "repair", "index"),
     "Change": ("convert", "shuffle", "reshard", "split"),
     "Measure": ("bench", "report", "shuffle-report", "demo"),
@@ -43,7 +43,10 @@ _SYNONYMS = {
     "stats": ("summarize the columns", "summary summarize profile histogram"),
     "count": ("count the records", "wc len length records"),
     "sample": ("print random records", "random rand shuf tail"),
-    "grep": ("find records", "search find filter where sql query select"),
+    "query": (
+        "find or count records by SQL",
+        "sql select grep search find filter where",
+    ),
     "images": ("see the images", "thumbnails pictures contact-sheet gallery img"),
     "verify": ("verify checksums", "check doctor fsck validate lint test"),
     "repair": ("copy the intact records of damaged files", "fix recover rescue"),
@@ -77,7 +80,16 @@ _CONTEXT = {
 _DATA, _NOT_RUN, _INTERRUPTED = 1, 2, 130
 
 _PACKAGES = (
-    *("numpy", "typer", "rich", "isal", "pyarrow", "pillow", "opencv-python-headless"),
+    *(
+        "numpy",
+        "typer",
+        "rich",
+        "duckdb",
+        "isal",
+        "pyarrow",
+        "pillow",
+        "opencv-python-headless",
+    ),
     "matplotlib",
     *("polars", "ray", "torch", "jax", "keras", "grain"),
     *("tensorflow", "tensorflow-cpu"),

@@ -21,6 +21,7 @@ __all__ = [
     "RayAddress",
     "Seed",
     "Threads",
+    "Where",
     "names_in",
     "size_in_bytes",
 ]
@@ -111,6 +112,16 @@ Threads = Annotated[
         metavar="N",
         min=1,
         help="Number of threads; by default one per CPU.",
+        show_default=False,
+    ),
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="EXPR",
+        help="Only records for which this condition of SQL is true, such as "
+        """'label = 3 AND "image/width" > 500'.""",
         show_default=False,
     ),
 ]

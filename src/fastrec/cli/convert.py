@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +19,7 @@ from fastrec.cli.arguments import (
     Compression,
     CompressionOption,
     NumShards,
+    Where,
     names_in,
 )
 from fastrec.cli.inputs import files_of, one_line_errors
@@ -27,6 +31,7 @@ from fastrec.cli.outputs import (
     print_written,
     reports_interrupt,
 )
+from fastrec.cli.sql import matching_rows
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted
 from fastrec.convert import (
     Source,
@@ -42,6 +47,7 @@ from fastrec.writer.shard_names import ShardNames
 
 __all__ = ["convert"]
 
+_SHOWN_EVERY = 1000  # records
 # Formats that cannot be written.
 _OTHER_SUFFIXES = (".csv", ".tsv", ".npy", ".npz", ".json", ".jsonl")
 
@@ -58,7 +64,7 @@ def convert(
             metavar="SOURCE",
             help="Files, globs in quotes, or directories: .csv, .tsv, .parquet, .arrow, "
             ".feather, or folders of images as DIR/class/name.jpg or DIR/name.jpg. For a "
-            "table or images, TFRecord files, or - for stdin.",
+            "table or images, or with --where, TFRecord files, or - for stdin.",
             show_default=False,
         ),
     ],
@@ -74,6 +80,7 @@ def convert(
         ),
     ],
     columns: Columns = None,
+    where: Where = None,
     cast: Annotated[
         list[str] | None,
         typer.Option(
@@ -119,7 +126,7 @@ def convert(
     Tensors of two or more dimensions are written as bytes; the command prints the specs
     to read them. Images are not re-encoded. A null omits the feature of the record. A
     table appears when it is complete, a shard as well, and files with {num_shards} when
-    all are.
+    all are. With --where, records that are written to TFRecord files are unchanged.
     """
     is_table = Path(out).suffix.lower() in TABLE_SUFFIXES
     compressed = None if compression is Compression.NONE else compression.value.upper()
@@ -144,14 +151,33 @@ def convert(
     names = names_in(columns)
     watch = Stopwatch()
     source = None
+    options: dict[str, Any] = {
+        "overwrite": overwrite,
+        "num_shards": num_shards,
+        "max_shard_bytes": max_shard_bytes,
+        "compression": compressed,
+    }
     try:
         with one_line_errors():
             existing = ShardNames(out).existing
             if is_images:
                 existing = functools.partial(_files_in, out)
-        with reports_interrupt(existing), Bar("converting") as bar, one_line_errors():
-            if is_table:
-                ds = fr.open(files_of(sources, joins=True))
+        with (
+            reports_interrupt(existing),
+            Bar("converting") as bar,
+            one_line_errors(),
+            contextlib.ExitStack() as stack,
+        ):
+            ds = None
+            if is_table or is_images or where is not None:
+                ds = stack.enter_context(_dataset(sources, where))
+            if ds is None:
+                source = open_source(
+                    sources, columns=names, types=types, on_error=on_error.value
+                )
+                files = write_tfrecords(source, out, progress=bar, **options)
+                n_records = source.n_rows
+            elif is_table:
                 n_records = write_table(
                     ds if names is None else ds.select_columns(names),
                     out,
@@ -163,7 +189,7 @@ def convert(
                 files = [out]
             elif is_images:
                 files = write_images(
-                    files_of(sources, joins=True),
+                    ds,
                     out,
                     image=names[0] if names else "image",
                     overwrite=overwrite,
@@ -171,19 +197,7 @@ def convert(
                 )
                 n_records = len(files)
             else:
-                source = open_source(
-                    sources, columns=names, types=types, on_error=on_error.value
-                )
-                files = write_tfrecords(
-                    source,
-                    out,
-                    progress=bar,
-                    overwrite=overwrite,
-                    num_shards=num_shards,
-                    max_shard_bytes=max_shard_bytes,
-                    compression=compressed,
-                )
-                n_records = source.n_rows
+                files, n_records = _write_records(ds, out, bar, options)
     except FileExistsError as error:
         reason = f"{error.strerror}; --overwrite replaces it"
         raise FileExistsError(error.errno, reason, error.filename) from error
@@ -195,6 +209,37 @@ def convert(
     print_written(files, n_records, n_bytes, watch, as_json=as_json)
     if source is not None:
         _print_source(source, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _dataset(sources: list[str], where: str | None) -> Iterator[fr.Dataset]:
+    """Open the records of TFRecord files for which a condition is true."""
+    files = files_of(sources, joins=True)
+    ds = fr.open(files)
+    if where is None:
+        yield ds
+        return
+    numbers = matching_rows(ds, where)
+    with tempfile.TemporaryDirectory(prefix="fastrec-") as folder:
+        if ds.is_streamed:  # records are selected from expanded files only
+            ds = fr.open(files, cache_dir=folder)
+        yield ds.select(numbers)
+
+
+def _write_records(
+    ds: fr.Dataset, out: str, bar: Bar, options: dict[str, Any]
+) -> tuple[list[str], int]:
+    """Write records unchanged; return the files and the number of records."""
+    n_records = len(ds)
+    if not n_records:
+        msg = "no such records"
+        raise fr.Error(msg)
+    with fr.Writer(out, **options) as writer:
+        for number, record in enumerate(ds.records):
+            writer.write_record(record)
+            if not number % _SHOWN_EVERY:
+                bar(number, n_records)
+    return list(writer.files), n_records
 
 
 def _files_in(directory: str) -> list[str]:

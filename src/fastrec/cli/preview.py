@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from fastrec.cli.terminal import counted, printable
 from fastrec.display import image_format
 from fastrec.storage.compression import GZIP_MAGIC
 
-__all__ = ["aligned", "file_format", "is_text", "preview", "preview_row"]
+__all__ = ["aligned", "file_format", "preview", "preview_row"]
 
 _MAX_TEXT_BYTES = 50
 _MAX_HEX_BYTES = 8
@@ -50,13 +50,15 @@ def file_format(data: bytes) -> str:
 
 def preview(value: object) -> str:
     """Return a short text: a number, a text, the size of an image, the first items."""
+    if isinstance(value, str):
+        value = value.encode()
     if isinstance(value, bytes):
         return _preview_bytes(value)
     if isinstance(value, (float, np.floating)):
         return f"{float(value):.6g}"
     if isinstance(value, (int, np.generic)):
         return str(value)
-    items: fr.BytesArray | fr.RaggedArray | np.ndarray
+    items: Sequence[Any] | fr.BytesArray | fr.RaggedArray | np.ndarray
     if isinstance(value, np.ndarray):
         shape = "x".join(f"{size:,}" for size in value.shape)
         items, kind = value.ravel(), f"{shape} {value.dtype}"
@@ -66,6 +68,8 @@ def preview(value: object) -> str:
             kind = f"{'x'.join(map(str, value.shape))} strings"
     elif isinstance(value, fr.RaggedArray):
         items, kind = value, counted(len(value), "row")
+    elif isinstance(value, (list, tuple)):
+        items, kind = value, counted(len(value), "value")
     else:
         return type(value).__name__
     shown = [preview(items[i]) for i in range(min(len(items), _MAX_ITEMS))]
@@ -101,11 +105,6 @@ def _preview_bytes(data: bytes) -> str:
         return repr(text) if is_short else f"{text + '...'!r} ({count})"
     some = data[:_MAX_HEX_BYTES].hex(" ")
     return f"<{count}: {some}{' ...' * (len(data) > _MAX_HEX_BYTES)}>"
-
-
-def is_text(data: bytes) -> bool:
-    """Return whether bytes are UTF-8 text, of which the last character may be cut."""
-    return _text_of(data) is not None
 
 
 def _text_of(data: bytes) -> str | None:

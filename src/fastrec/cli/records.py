@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 import fastrec as fr
 from fastrec import _core
 from fastrec.cli.inputs import indexed
 from fastrec.cli.preview import aligned, preview
+from fastrec.cli.sql import matching_rows
 from fastrec.cli.terminal import counted, json_line, json_path, printable
-from fastrec.hints import nearest
-from fastrec.options import Limits
+from fastrec.hints import no_column
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,11 +24,13 @@ __all__ = [
     "PlacedRecord",
     "first_records",
     "message_of",
+    "none_found",
     "print_records",
-    "record_at",
+    "records_at",
     "sampled_records",
 ]
 
+Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _MAX_STEPS = 3
 
@@ -49,49 +51,48 @@ def first_records(files: Sequence[str]) -> Iterator[PlacedRecord]:
             yield PlacedRecord(path, number, data)
 
 
-def record_at(files: Sequence[str], number: int) -> PlacedRecord | None:
-    """Return a record by its number over all files; None if there are fewer records.
+def records_at(files: Sequence[str], numbers: Numbers) -> Iterator[PlacedRecord]:
+    """Yield the records with ascending `numbers` over all files.
 
-    It indexes the files up to that record.
+    It indexes the files up to the last of these records.
     """
     for path in files:
+        if not len(numbers):
+            return
         (n_records,) = indexed([path])[0].values()
-        if number < n_records:
-            (found,) = _records_of(path, [number])
-            return found
-        number -= n_records
-    return None
+        here = numbers[numbers < n_records]
+        yield from _records_of(path, here)
+        numbers = numbers[len(here) :] - n_records
 
 
-def sampled_records(files: Sequence[str], n: int, seed: int) -> list[PlacedRecord]:
+def sampled_records(
+    files: Sequence[str], n: int, seed: int, where: str | None = None
+) -> list[PlacedRecord]:
     """Return up to `n` records of the files, chosen at random, in their order."""
     counts, _ = indexed(files)
-    n_records = sum(counts[path] for path in files)
+    numbers: Numbers = np.arange(sum(counts[path] for path in files))
+    if where is not None:
+        numbers = matching_rows(fr.open(files), where)
     rng = np.random.default_rng(seed)
-    chosen = np.sort(rng.choice(n_records, min(n, n_records), replace=False))
-    ends = np.cumsum([counts[path] for path in files])
-    found: list[PlacedRecord] = []
-    for path, end in zip(files, ends.tolist(), strict=True):
-        begin = end - counts[path]
-        inside = chosen[(chosen >= begin) & (chosen < end)] - begin
-        found += _records_of(path, inside.tolist())
-    return found
+    chosen = rng.choice(numbers, min(n, len(numbers)), replace=False)
+    return list(records_at(files, np.sort(chosen)))
 
 
-def _records_of(path: str, numbers: Sequence[int]) -> Iterator[PlacedRecord]:
+def _records_of(path: str, numbers: Numbers) -> Iterator[PlacedRecord]:
     """Yield the records of one file with ascending `numbers`."""
-    if not numbers:
-        return
     ds = fr.open(path)
-    records = ds.records
     if not ds.is_streamed:
-        for number in numbers:
-            yield PlacedRecord(path, number, records[number])
+        records = ds.select(numbers).records
+        for number, data in zip(numbers.tolist(), records, strict=True):
+            yield PlacedRecord(path, number, data)
         return
-    wanted = set(numbers)
-    for number, data in enumerate(itertools.islice(records, numbers[-1] + 1)):
+    wanted = set(numbers.tolist())
+    for number, data in enumerate(ds.records):
         if number in wanted:
             yield PlacedRecord(path, number, data)
+            wanted.remove(number)
+        if not wanted:
+            return
 
 
 # Printing.
@@ -113,13 +114,10 @@ class _Message(NamedTuple):
 
 def message_of(data: bytes) -> _Message | None:
     """Return the features of a record, or None if it is another message."""
-    if _core.describe_foreign(data):
-        return None
-    for is_sequence in (True, False):  # a field 2 that is not lists is unknown
-        with contextlib.suppress(fr.DecodeError):
-            return _Message(
-                *_core.decode_message(data, is_sequence, Limits().max_features)
-            )
+    with contextlib.suppress(fr.DecodeError):
+        return _Message(*fr.decode_sequence_example(data))
+    with contextlib.suppress(fr.DecodeError):  # a field 2 that is not lists is unknown
+        return _Message(fr.decode_example(data), {})
     return None
 
 
@@ -153,13 +151,14 @@ def print_records(
             out.print(("\n" if n_printed else "") + "\n".join(lines))
         n_printed += 1
     if known and missing:
-        name = min(missing)
-        similar = nearest(name, sorted(known))
-        listed = ", ".join(map(printable, sorted(known)))
-        hint = f"did you mean {similar!r}?" if similar else f"they have {listed}"
-        msg = f"none of these records has a feature {name!r}; {hint}"
-        raise fr.Error(msg)
+        raise fr.Error(no_column(min(missing), sorted(known), "any of these records"))
     return n_printed
+
+
+def none_found(files: Sequence[str], where: str | None) -> str:
+    """Return what to print if there are no records."""
+    such = "" if where is None else "such "
+    return f"no {such}records in {counted(len(files), 'file')}"
 
 
 def _fields(record: PlacedRecord, message: _Message | None) -> dict[str, object]:

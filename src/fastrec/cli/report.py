@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import typer
 
 import fastrec as fr
@@ -16,10 +17,8 @@ from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.report_order import correlations, label_name, label_orders
 from fastrec.cli.report_page import Picture
 from fastrec.cli.report_sample import Sample, flat_values, sampled
-from fastrec.cli.statistics import Histogram
-from fastrec.cli.stats import dataset_stats
+from fastrec.cli.stats import summary
 from fastrec.cli.terminal import (
-    Bar,
     console,
     counted,
     printable,
@@ -38,7 +37,6 @@ _MAX_PICTURES = 48
 _MAX_PICTURE_BYTES = 256 << 10
 _MAX_SHEET_BYTES = 4 << 20
 _THUMBNAIL = 96, 128  # pixels
-_N_BINS = 32
 _FRAMING_BYTES = 16  # of a record, besides its data
 
 
@@ -82,13 +80,11 @@ def report(
 
 
 def _page(ds: fr.Dataset, label: str | None) -> str:
-    with Bar("reading") as bar:
-        stats = dataset_stats(ds, progress=bar)
+    n_records, stats = summary(ds)
     sample = sampled(ds)
     chosen = label_name(sample) if label is None else label
     n_first, orders = (0, []) if chosen is None else label_orders(sample, chosen)
     correlated = correlations(sample)
-    n_records = ds._view.files.n_records_by_file()
     sizes, mean_size = _record_sizes(ds)
     title = _title(ds.files)
     sections = [
@@ -104,10 +100,10 @@ def _page(ds: fr.Dataset, label: str | None) -> str:
             ],
         ),
         *_sheets(sample, chosen),
-        report_page.columns(stats.columns, ds.schema),
+        report_page.columns(n_records, stats, sample),
         report_page.shards(
             [os.path.basename(path) for path in ds.files],  # noqa: PTH119 (not a Path)
-            n_records,
+            ds._view.files.n_records_by_file(),
             sizes,
             mean_size,
         ),
@@ -132,27 +128,18 @@ def _compression(ds: fr.Dataset) -> str:
     return ", ".join(kinds)
 
 
-def _record_sizes(ds: fr.Dataset) -> tuple[Histogram | None, float]:
-    """Return a histogram of the sizes of all records, and their mean.
+def _record_sizes(ds: fr.Dataset) -> tuple[npt.NDArray[np.int64], float]:
+    """Return the sizes of all records, and their mean.
 
-    Streams have no offsets, so only their mean is known. Equal sizes need no histogram.
+    Streams have no offsets, so only their mean is known.
     """
     files = ds._view.files
     if ds.is_streamed:
         n_bytes = int(files.counts().n_bytes.sum())
-        return None, n_bytes / len(ds) - _FRAMING_BYTES
-    offsets = [index.offsets for index in files.indexes() if len(index)]
-    of_files = [np.diff(each.astype(np.int64)) - _FRAMING_BYTES for each in offsets]
-    low = min(int(each.min()) for each in of_files)
-    high = max(int(each.max()) for each in of_files)
-    total = sum(int(each.sum()) for each in of_files)
-    if low == high:
-        return None, low
-    counts = np.zeros(_N_BINS, np.int64)
-    for each in of_files:
-        counts += np.histogram(each, bins=_N_BINS, range=(low, high))[0]
-    edges = np.linspace(low, high, _N_BINS + 1)
-    return Histogram(tuple(edges.tolist()), tuple(counts.tolist())), total / len(ds)
+        return np.zeros(0, np.int64), n_bytes / len(ds) - _FRAMING_BYTES
+    offsets = [index.offsets.astype(np.int64) for index in files.indexes()]
+    sizes = np.concatenate([np.diff(each) for each in offsets]) - _FRAMING_BYTES
+    return sizes, float(sizes.mean())
 
 
 def _sheets(sample: Sample, label: object) -> list[str]:

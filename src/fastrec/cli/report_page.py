@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from importlib import resources
@@ -9,19 +10,21 @@ from string import Template
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from fastrec.arrays.batch import BytesArray
 from fastrec.cli.preview import preview
 from fastrec.cli.report_order import ColumnOrder, LabelOrder
-from fastrec.cli.report_sample import Sample
-from fastrec.cli.statistics import ColumnStats, Common, Distribution, Histogram
+from fastrec.cli.report_sample import Sample, flat_values
+from fastrec.cli.stats import ColumnSummary
 from fastrec.cli.svg import heat_map, histogram
 from fastrec.cli.terminal import counted, size
 from fastrec.display import Html, as_text, escaped, picture_of, table, value_html
-from fastrec.features.schema import Schema
 
 __all__ = [
     "Picture",
     "columns",
+    "histogram_of",
     "images",
     "order",
     "overview",
@@ -32,6 +35,7 @@ __all__ = [
 
 _MAX_CARDS = 100
 _MAX_BARS = 24  # files that have a bar with a name
+_N_BINS = 32
 _MAX_BINS = 64  # bars of a chart of more files
 _MAX_CORRELATIONS = 8
 _COMMON_TEXTS, _COMMON_NUMBERS = 0.2, 0.5  # that are shown instead of a histogram
@@ -60,30 +64,28 @@ def overview(title: str, facts: Sequence[tuple[str, str]]) -> str:
     return f'<h1>{escaped(title)}</h1><div class="grid tiles">{tiles}</div>'
 
 
-def columns(stats: Sequence[ColumnStats], schema: Schema) -> str:
+def columns(n_records: int, stats: Sequence[ColumnSummary], sample: Sample) -> str:
     """Return a card for each column, and the schema to copy."""
-    cards = "".join(_card(each, schema) for each in stats[:_MAX_CARDS])
-    note = ""
-    if not all(_is_exact(each) for each in stats):
-        note = (
-            '<p class="soft">Of all records. Medians, charts and common values of more '
-            "than 32,768 values are those of a sample.</p>"
-        )
+    lengths = {each.name: each for each in stats}
+    shown = [each for each in stats if each.name in sample.schema]
+    cards = "".join(
+        _card(each, lengths.get(f"len({each.name})", each), n_records, sample)
+        for each in shown[:_MAX_CARDS]
+    )
+    note = (
+        '<p class="soft">Of all records. Medians and numbers of distinct values are '
+        "estimates, and histograms those of a sample.</p>"
+    )
     parts = [_heading("Columns"), note, f'<div class="grid">{cards}</div>']
-    if len(stats) > _MAX_CARDS:
-        n_more = counted(len(stats) - _MAX_CARDS, "more column")
+    if len(shown) > _MAX_CARDS:
+        n_more = counted(len(shown) - _MAX_CARDS, "more column")
         parts.append(f'<p class="soft">... and {n_more}</p>')
     parts.append(
         "<details><summary>The schema, to pass as features=</summary>"
-        f'<div class="card scroll"><pre><code>{escaped_lines(repr(schema))}</code></pre>'
-        "</div></details>"
+        '<div class="card scroll"><pre><code>'
+        f"{escaped_lines(repr(sample.schema))}</code></pre></div></details>"
     )
     return "".join(parts)
-
-
-def _is_exact(stats: ColumnStats) -> bool:
-    values = stats.numbers or stats.lengths or stats.per_record
-    return values.is_exact and stats.is_common_exact
 
 
 def escaped_lines(text: str) -> str:
@@ -91,72 +93,75 @@ def escaped_lines(text: str) -> str:
     return "\n".join(map(escaped, text.splitlines()))
 
 
-def _card(stats: ColumnStats, schema: Schema) -> str:
-    values = stats.numbers or stats.lengths or stats.per_record
-    names = ["min", "median", "mean", "max"]
-    figures = [values.minimum, values.quantiles.get(0.5), values.mean, values.maximum]
-    unit = " bytes" if stats.lengths is not None else ""
+def _card(
+    stats: ColumnSummary, per_record: ColumnSummary, n_records: int, sample: Sample
+) -> str:
+    unit = "" if stats.type.startswith(("BIGINT", "FLOAT")) else " bytes"
     facts = [
         (name + unit, _number(figure))
-        for name, figure in zip(names, figures, strict=True)
+        for name, figure in (
+            *(("min", stats.min), ("median", stats.q50)),
+            *(("mean", stats.avg), ("max", stats.max)),
+        )
         if figure is not None
     ]
-    n_missing = stats.n_records - stats.n_present
-    n_not_finite = values.n_nan + values.n_infinite
     for name, n in (
-        ("records without values", n_missing),
-        ("NaN, infinite", n_not_finite),
+        ("records without values", n_records - per_record.count),
+        ("NaN, infinite", stats.n_not_finite),
     ):
         facts += [(name, f"{n:,}")] * (n > 0)
-    if stats.n_distinct is not None:
-        about = "" if stats.is_distinct_exact else "about "
-        facts.append(("distinct values", f"{about}{stats.n_distinct:,}"))
+    if stats.approx_unique:
+        facts.append(("distinct values", f"about {stats.approx_unique:,}"))
     listed = "".join(
         f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in facts
     )
-    spec = schema[stats.name]._text("fr.") if stats.name in schema else stats.kind
-    note = schema._notes.get(stats.name, "")
+    spec = sample.schema[stats.name]._text("fr.")
+    note = sample.schema._notes.get(stats.name, "")
     return (
         f'<div class="card"><h3>{escaped(as_text(stats.name))}</h3>'
-        f'<p class="spec soft">{escaped(spec)}</p>{_chart(stats, values)}'
+        f'<p class="spec soft">{escaped(spec)}</p>{_chart(stats, sample)}'
         f'<dl>{listed}</dl><p class="soft">{escaped(note)}</p></div>'
     )
 
 
-def _chart(stats: ColumnStats, values: Distribution) -> str:
+def _chart(stats: ColumnSummary, sample: Sample) -> str:
     """Return the common values if they are many of all values, else a histogram."""
-    n_common = sum(each.count for each in stats.common)
-    part = _COMMON_TEXTS if stats.lengths is not None else _COMMON_NUMBERS
-    if stats.common and n_common >= part * values.n_values:
-        return _shares(stats.common, values.n_values)
-    if values.histogram is None:
+    n_common = sum(n for _, n in stats.common)
+    is_number = stats.type.startswith(("BIGINT", "FLOAT"))
+    part = _COMMON_NUMBERS if is_number else _COMMON_TEXTS
+    if stats.common and n_common >= part * stats.count:
+        return _shares(stats.common, stats.count)
+    values, _ = flat_values(sample.batch[stats.name])
+    if isinstance(values, BytesArray):
+        values = np.diff(values.offsets)
+    values = values[np.isfinite(values)]
+    if stats.min is None or not len(values):
         return '<p class="soft">no values</p>'
-    if values.minimum == values.maximum:
-        return f"<p>always {escaped(_number(values.minimum))}</p>"
-    title = "bytes" if stats.lengths is not None else "values"
-    return _histogram(values.histogram, title)
+    if stats.min == stats.max:
+        return f"<p>always {escaped(_number(stats.min))}</p>"
+    return histogram_of(values, "values" if is_number else "bytes")
 
 
-def _histogram(found: Histogram, title: str) -> str:
+def histogram_of(values: npt.NDArray[Any], title: str) -> str:
+    """Return a histogram of numbers, with the range below it."""
+    counts, edges = np.histogram(values.astype(np.float64), bins=_N_BINS)
     labels = [
-        f"{_number(low)} to {_number(high)}"
-        for low, high in zip(found.edges[:-1], found.edges[1:], strict=True)
+        f"{_number(low)} to {_number(high)}" for low, high in itertools.pairwise(edges)
     ]
-    low, high = _number(found.edges[0]), _number(found.edges[-1])
+    low, high = _number(edges[0]), _number(edges[-1])
     return (
-        histogram(found.counts, labels, f"histogram of {title}")
+        histogram(counts.tolist(), labels, f"histogram of {title}")
         + f'<div class="axis"><span>{escaped(low)}</span>'
         f"<span>{escaped(high)}</span></div>"
     )
 
 
-def _shares(common: Sequence[Common], n_values: int) -> str:
-    top = common[0].count
+def _shares(common: Sequence[tuple[Any, int]], n_values: int) -> str:
+    top = common[0][1]
     lines = [
-        _bar(value_html(each.value), each.count / top, _percent(each.count / n_values))
-        for each in common
+        _bar(value_html(value), n / top, _percent(n / n_values)) for value, n in common
     ]
-    n_others = n_values - sum(each.count for each in common)
+    n_others = n_values - sum(n for _, n in common)
     if n_others > 0:
         lines.append(_bar(Html("<em>others</em>"), 0, _percent(n_others / n_values)))
     return "".join(lines)
@@ -173,19 +178,15 @@ def _bar(name: Html, share: float, text: str) -> str:
 def shards(
     names: Sequence[str],
     n_records: Sequence[int],
-    sizes: Histogram | None,
+    sizes: npt.NDArray[np.int64],
     mean_size: float,
 ) -> str:
     """Return the sizes of records, and how evenly they are divided among the files."""
     parts = [_heading("Record sizes and files"), '<div class="grid">']
     facts = f'<p class="soft">mean {escaped(size(mean_size))}</p>'
-    if sizes is not None:
-        parts.append(
-            f'<div class="card"><h3>bytes of a record</h3>'
-            f"{_histogram(sizes, 'bytes of a record')}{facts}</div>"
-        )
-    else:
-        parts.append(f'<div class="card"><h3>bytes of a record</h3>{facts}</div>')
+    is_varied = len(sizes) and sizes.min() < sizes.max()
+    chart = histogram_of(sizes, "bytes of a record") if is_varied else ""
+    parts.append(f'<div class="card"><h3>bytes of a record</h3>{chart}{facts}</div>')
     parts.append(
         f'<div class="card"><h3>records in each file</h3>{_balance(names, n_records)}</div>'
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy.typing as npt
 import fastrec as fr
 from fastrec.arrays.batch import row_of
 from fastrec.arrays.bytes import reshaped
-from fastrec.cli.column_summary import flattened
 from fastrec.features.schema import Schema
 
 __all__ = ["Sample", "flat_values", "sampled"]
@@ -66,7 +66,13 @@ def sampled(ds: fr.Dataset) -> Sample:
 
 def flat_values(column: Any) -> tuple[Any, npt.NDArray[np.int64]]:  # noqa: ANN401
     """Return all values of a column in one row, and how many each record has."""
-    values, n_each = flattened(column)
-    if isinstance(values, fr.BytesArray):
-        values = reshaped(values, (values.size,))
-    return values, np.broadcast_to(np.asarray(n_each, np.int64), len(column))
+    if isinstance(column, fr.RaggedArray):
+        values, n_inner = flat_values(column.values)
+        ends = np.concatenate([[0], np.cumsum(n_inner)])[column.row_splits]
+        return values, np.diff(ends)
+    values = (
+        reshaped(column, (column.size,))
+        if isinstance(column, fr.BytesArray)
+        else column.reshape(-1)
+    )
+    return values, np.full(len(column), math.prod(column.shape[1:]), np.int64)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from fastrec.cli.arguments import AsJson, Columns, Paths, Seed, names_in
+from fastrec.cli.arguments import AsJson, Columns, Paths, Seed, Where, names_in
 from fastrec.cli.inputs import files_of
-from fastrec.cli.records import print_records, sampled_records
-from fastrec.cli.terminal import console, counted
+from fastrec.cli.records import none_found, print_records, sampled_records
+from fastrec.cli.terminal import console
 
 __all__ = ["sample"]
 
@@ -22,6 +22,7 @@ def sample(
     ] = 5,
     seed: Seed = 0,
     columns: Columns = None,
+    where: Where = None,
     as_json: AsJson = False,
 ) -> None:
     """Print random records, in the order of the files.
@@ -30,7 +31,7 @@ def sample(
     files; compressed files are read once.
     """
     files = files_of(paths, joins=False)
-    records = sampled_records(files, n, seed)
+    records = sampled_records(files, n, seed, where)
     n_printed = print_records(console(), records, names_in(columns), as_json=as_json)
     if n and not n_printed and not as_json:
-        console().print(f"no records in {counted(len(files), 'file')}")
+        console().print(none_found(files, where))

@@ -11,13 +11,12 @@ import fastrec as fr
 from fastrec.cli.arguments import Columns, Paths, names_in
 from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.terminal import console, json_line
-from fastrec.features.fixed import FixedLen, VarLen
+from fastrec.features.fixed import VarLen
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.record import Record
-from fastrec.features.sequence_schema import SequenceSchema
-from fastrec.hints import nearest
+from fastrec.hints import no_column
 
-__all__ = ["opened", "schema", "with_varying_lengths"]
+__all__ = ["check_names", "schema"]
 
 _TF_DTYPES = {"int64": "tf.int64", "float32": "tf.float32", "bytes": "tf.string"}
 
@@ -28,34 +27,13 @@ class _Format(str, enum.Enum):
     JSON = "json"
 
 
-def opened(files: list[str], columns: list[str] | None = None) -> fr.Dataset:
-    """Open files as one dataset, with the inferred specs of `columns` or of all."""
-    ds = fr.open(files)
-    if columns is None:
-        return ds
-    for name in columns:
-        if name not in ds.schema:
-            names = [str(known) for known in ds.schema]
-            similar = nearest(name, names)
-            hint = f"did you mean {similar!r}?" if similar else f"they are {names}"
-            msg = f"no column {name!r}; {hint}"
-            raise typer.BadParameter(msg)
-    return ds.select_columns(columns)
-
-
-def with_varying_lengths(ds: fr.Dataset, *, record: str = "") -> fr.Dataset:
-    """Return the dataset with `VarLen` for `FixedLen`, which no number of values violates.
-
-    The column `record`, if it is not "", has the whole records.
-    """
-    specs: dict[Any, Any] = {
-        name: VarLen(spec.dtype, key=spec.key) if isinstance(spec, FixedLen) else spec
-        for name, spec in ds.schema.items()
-    }
-    if record:
-        specs[record] = Record()
-    source = ds._view.source.with_schema(lambda schema: schema._with(specs))
-    return fr.Dataset(ds._view.of(source))
+def check_names(ds: fr.Dataset, names: list[str] | None) -> list[str]:
+    """Return the `names` of columns, which the dataset must have, or all names."""
+    known = [name for name in ds.schema if isinstance(name, str)]
+    for name in names or ():
+        if name not in known:
+            raise typer.BadParameter(no_column(name, known, "the schema"))
+    return known if names is None else names
 
 
 def schema(
@@ -73,8 +51,10 @@ def schema(
     """
     files = files_of(paths, joins=False)
     indexed(files)  # behind a progress bar
-    specs = opened(files, names_in(columns)).schema
-    sections = _sections(specs)
+    ds = fr.open(files)
+    if columns is not None:
+        ds = ds.select_columns(check_names(ds, names_in(columns)))
+    specs, sections = ds.schema, ds.schema.sections
     out = console()
     if format is _Format.JSON:
         out.print(json_line({name: _fields(part) for name, part in sections.items()}))
@@ -88,17 +68,6 @@ def schema(
     else:
         name = "features" if "features" in sections else "options"
         out.print(f"import fastrec as fr\n\n{name} = {specs!r}")
-
-
-def _sections(specs: fr.Schema) -> dict[str, dict[str | bytes, Any]]:
-    """Return the specs by the argument that they are for."""
-    if not isinstance(specs, SequenceSchema):
-        return {"features": dict(specs)}
-    lists = specs._list_names
-    return {
-        "context_features": {k: specs[k] for k in specs if k not in lists},
-        "sequence_features": {k: specs[k] for k in specs if k in lists},
-    }
 
 
 def _fields(specs: dict[str | bytes, Any]) -> dict[str | bytes, object]:

@@ -1,62 +1,129 @@
-"""``fastrec stats``: summarize the columns, in one parallel pass and bounded memory."""
+"""``fastrec stats``: summarize the columns with DuckDB."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import typer
 
 import fastrec as fr
-from fastrec.arrays.batch import n_rows
-from fastrec.cli.arguments import AsJson, Columns, Paths, names_in
-from fastrec.cli.column_summary import ColumnBatch, ColumnSummary
+from fastrec.cli.arguments import AsJson, Columns, Paths, Where, names_in
 from fastrec.cli.inputs import files_of, indexed
-from fastrec.cli.number_summary import Rows
 from fastrec.cli.preview import preview
-from fastrec.cli.schema import opened, with_varying_lengths
-from fastrec.cli.sketches import SmallestHashes
-from fastrec.cli.statistics import ColumnStats, DatasetStats, Distribution
-from fastrec.cli.terminal import Bar, console, counted, json_line, printable
-from fastrec.options import default_num_threads
-from fastrec.tasks import Task, TaskPool
+from fastrec.cli.schema import check_names
+from fastrec.cli.sql import Table, quoted
+from fastrec.cli.terminal import console, counted, json_line, print_table, printable
 
-__all__ = ["dataset_stats", "stats"]
+__all__ = ["ColumnSummary", "stats", "summary"]
 
 _N_COMMON = 5
+_N_SHOWN = 3  # of them
+_MAX_COMPARED_BYTES = 128
+_MAX_DISTINCT = 0.9  # of the values; if more are distinct, none is common
+
+_AGGREGATES = (
+    *("count(c{0})", "count(c{0}) - count(m{0})"),
+    *("min(m{0})", "max(m{0})", "avg(m{0})", "stddev_pop(m{0})"),
+    "approx_quantile(m{0}, [0.25, 0.5, 0.75])",
+    *("approx_count_distinct(v{0})", f"approx_top_k(v{{0}}, {_N_COMMON})"),
+)
+_FINITE = "CASE WHEN isfinite({0}) THEN {0} END"
+_SHORT = f"CASE WHEN strlen({{0}}) <= {_MAX_COMPARED_BYTES} THEN {{0}} END"
+# By type: the values, the numbers that are measured, and the values that are compared.
+_EXPRESSIONS = {
+    "BIGINT": ("{0}", "{0}", "{0}"),
+    "FLOAT": ("{0}", _FINITE, _FINITE),
+    "VARCHAR": ("{0}", "strlen({0})", _SHORT),
+    "BLOB": ("{0}", "octet_length({0})", "NULL::BIGINT"),
+    "length": ("nullif({0}, 0)", "{0}", "{0}"),
+}
+_HEAD = (
+    *("column", "type", "values", "not finite", "min", "median", "max", "mean", "std"),
+    *("distinct", "common"),
+)
+_NOTE = "min to std of VARCHAR and BLOB are lengths in bytes; median and distinct are estimates"
 
 
-def stats(paths: Paths, *, columns: Columns = None, as_json: AsJson = False) -> None:
-    """Summarize each column: presence, range, mean, quantiles, frequent values.
+@dataclass(frozen=True)
+class ColumnSummary:
+    """The summary of a column, or of the lengths of its lists.
 
-    Counts, ranges and means are exact. Other numbers are exact or estimates (~), as
-    docs/commands.md explains.
+    Attributes
+    ----------
+    name : str
+        The column, or ``len(column)``.
+    type : str
+        As in SQL. Of lists, the values are summarized.
+    count, n_not_finite : int
+        The number of values, and of those that are NaN or infinite. Of ``len(column)``,
+        the number of lists that are not empty.
+    min, max, avg, std, q25, q50, q75 : float or None
+        Of the finite numbers, or of the lengths of byte strings. Quartiles are estimates.
+    approx_unique : int
+        An estimate of the number of distinct values. Only numbers and text of up to 128
+        bytes are compared.
+    common : list of (value, count)
+        Frequent values; the counts are exact.
+    """
+
+    name: str
+    type: str
+    count: int
+    n_not_finite: int
+    min: float | None
+    max: float | None
+    avg: float | None
+    std: float | None
+    q25: float | None
+    q50: float | None
+    q75: float | None
+    approx_unique: int
+    common: list[tuple[Any, int]]
+
+
+def stats(
+    paths: Paths,
+    *,
+    columns: Columns = None,
+    where: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Summarize each column: range, mean, quartiles, distinct and common values.
+
+    Of a feature of several values, it summarizes the values and, as len(column), their
+    number. Of images, it summarizes the lengths.
     """
     files = files_of(paths, joins=False)
     indexed(files)  # behind a progress bar
-    ds = opened(files, names_in(columns))
-    with Bar("reading") as bar:
-        result = dataset_stats(ds, progress=bar)
+    ds = fr.open(files)
+    names = check_names(ds, names_in(columns))
+    n_records, found = summary(ds, names, where)
+    out = console()
     if as_json:
-        console().print(json_line(asdict(result)))
-    else:
-        _print_stats(result)
+        out.print(
+            json_line({"n_records": n_records, "columns": list(map(asdict, found))})
+        )
+        return
+    out.print(f"{counted(n_records, 'record')}, {counted(len(names), 'column')}")
+    if found:
+        out.print()
+        print_table(out, _HEAD, list(map(_cells, found)))
+        out.print(f"\n{_NOTE}")
 
 
-def dataset_stats(
-    ds: fr.Dataset,
-    *,
-    progress: Callable[[int, int], object] = lambda _done, _total: None,
-) -> DatasetStats:
-    """Compute the statistics of all columns of a dataset.
+def summary(
+    ds: fr.Dataset, names: Sequence[str] | None = None, where: str | None = None
+) -> tuple[int, list[ColumnSummary]]:
+    """Return the number of records, and the summaries of columns or of all columns.
 
     Parameters
     ----------
     ds : Dataset
-        Without transforms. `select_columns` chooses columns.
-    progress : callable, optional
-        Called with the number of records so far and the total.
+    names : sequence of str, optional
+    where : str, optional
+        Only of the records for which this condition of SQL is true.
 
     Raises
     ------
@@ -64,113 +131,110 @@ def dataset_stats(
         If a record cannot be read, or has another kind of values than those from which
         the schema was inferred.
     """
-    try:
-        return _one_pass(ds, progress)
-    except fr.SchemaError:
-        # A record outside of the sample lacks a feature, or has more values of it.
-        return _one_pass(with_varying_lengths(ds), progress)
+    table = Table(ds, "--where")
+    while columns := dict(table.columns):
+        chosen = [columns[name] for name in names or columns]
+        try:
+            return _summary(table, chosen, where)
+        except typer.BadParameter:
+            if table.columns == columns:
+                raise
+            # A record has more values than those of the sample: its column has lists now.
+    return len(ds), []
 
 
-def _one_pass(ds: fr.Dataset, progress: Callable[[int, int], object]) -> DatasetStats:
-    specs: dict[Any, Any] = dict(ds.schema)
-    kinds = {name: getattr(spec, "dtype", "bytes") for name, spec in specs.items()}
-    summaries = {name: ColumnSummary(kind) for name, kind in kinds.items()}
-    smallest = SmallestHashes()
-    n_threads = default_num_threads()
-    pool = TaskPool(n_threads)
-    ahead: deque[Task[list[ColumnBatch]]] = deque()
-    n_records, n_total = 0, len(ds)
+def _summary(
+    table: Table, columns: Sequence[tuple[str, str]], where: str | None
+) -> tuple[int, list[ColumnSummary]]:
+    source = "records" if where is None else f"records WHERE ({where}\n)"
+    of_records: list[_Column] = []
+    of_values: list[_Column] = []
+    for name, kind in columns:
+        column = quoted(name)
+        if not kind.endswith("]"):
+            of_records.append(_Column(name, kind, kind, column))
+            continue
+        length = f"len({column})"
+        of_records.append(_Column(f"len({name})", "BIGINT", "length", length))
+        values = f"unnest({column}, recursive := true)"
+        of_values.append(_Column(name, kind, kind.partition("[")[0], values))
+    n_records, found = _aggregated(table, of_records, source)
+    if of_values:
+        found |= _aggregated(table, of_values, source)[1]
+    listed = [each for name, _ in columns for each in (name, f"len({name})")]
+    return n_records, [found[name] for name in listed if name in found]
 
-    def of_batch(batch: Any, rows: Rows) -> list[ColumnBatch]:  # noqa: ANN401
-        return [each.of_batch(batch[name], rows) for name, each in summaries.items()]
 
-    def merge() -> None:
-        columns = ahead.popleft().result()
-        for summary, column in zip(summaries.values(), columns, strict=True):
-            summary.add(column)
+class _Column(NamedTuple):
+    name: str
+    type: str
+    kind: str  # of _EXPRESSIONS
+    sql: str
 
-    try:
-        for batch in ds._table_loader(None):
-            rows = Rows(n_records, n_rows(batch), smallest)
-            ahead.append(pool.submit(partial(of_batch, batch, rows)))
-            n_records += len(rows)
-            if len(ahead) > n_threads:
-                merge()
-            progress(n_records, n_total)
-        while ahead:
-            merge()
-    finally:
-        pool.stop()
-    columns = [
-        summary.stats(name, kinds[name], n_records)
-        for name, summary in summaries.items()
+
+def _aggregated(
+    table: Table, columns: Sequence[_Column], source: str
+) -> tuple[int, dict[str, ColumnSummary]]:
+    """Return the number of rows of columns, and their summaries by name."""
+    read = ", ".join(f"{column.sql} AS x{i}" for i, column in enumerate(columns))
+    parts = ", ".join(
+        f"{expression.format(f'x{i}')} AS {part}{i}"
+        for i, column in enumerate(columns)
+        for part, expression in zip("cmv", _EXPRESSIONS[column.kind], strict=True)
+    )
+    relation = f"FROM (SELECT {parts} FROM (SELECT {read} FROM {source}))"
+    wanted = [each.format(i) for i in range(len(columns)) for each in _AGGREGATES]
+    [(n_rows, *values)] = table.rows(f"SELECT count(*), {', '.join(wanted)} {relation}")
+    n_each = len(_AGGREGATES)
+    found = {}
+    frequent: list[tuple[str, int, Any]] = []
+    for i, (name, kind, *_) in enumerate(columns):
+        count, n_not_finite, low, high, mean, std, quartiles, n_distinct, top = values[
+            i * n_each : (i + 1) * n_each
+        ]
+        q25, q50, q75 = quartiles or (None, None, None)
+        found[name] = ColumnSummary(
+            name=name,
+            type=kind,
+            count=count,
+            n_not_finite=max(n_not_finite, 0),
+            min=low,
+            max=high,
+            avg=mean,
+            std=std,
+            q25=q25,
+            q50=q50,
+            q75=q75,
+            approx_unique=n_distinct,
+            common=[],
+        )
+        if n_distinct <= _MAX_DISTINCT * count:
+            frequent += [(name, i, value) for value in top or ()]
+    if frequent:
+        counts = [f"count(*) FILTER (WHERE v{i} = ?)" for _, i, _ in frequent]
+        [numbers] = table.rows(
+            f"SELECT {', '.join(counts)} {relation}", [value for *_, value in frequent]
+        )
+        for (name, _, value), n in zip(frequent, numbers, strict=True):
+            found[name].common.append((value, n))
+        for each in found.values():
+            each.common.sort(key=lambda pair: -pair[1])
+    return n_rows, found
+
+
+def _cells(column: ColumnSummary) -> list[str]:
+    numbers = (column.min, column.q50, column.max, column.avg, column.std)
+    common = column.common[:_N_SHOWN]
+    return [
+        *(printable(column.name), column.type),
+        *(f"{column.count:,}", f"{column.n_not_finite:,}"),
+        *map(_number, numbers),
+        f"{column.approx_unique:,}",
+        ", ".join(f"{preview(value)} ({n:,})" for value, n in common),
     ]
-    return DatasetStats(n_records, tuple(columns))
-
-
-# Printing.
-
-
-def _print_stats(result: DatasetStats) -> None:
-    out = console()
-    n_columns = counted(len(result.columns), "column")
-    out.print(f"{counted(result.n_records, 'record')}, {n_columns}")
-    for column in result.columns:
-        out.print()
-        out.print(f"{printable(column.name)}  ({_kind(column)})", style="bold")
-        for line in _lines(column):
-            out.print(f"  {line}")
-
-
-def _kind(column: ColumnStats) -> str:
-    kind = f"{column.kind}, {column.format}" if column.format else column.kind
-    if column.n_present == column.n_records:
-        return kind
-    share = column.n_present / column.n_records
-    return f"{kind}, {share:.1%} of records have values"
-
-
-def _lines(column: ColumnStats) -> Iterator[str]:
-    per_record = column.per_record
-    if per_record.minimum != per_record.maximum or per_record.maximum not in (0, 1):
-        yield f"{'per record':<10}  {_range(per_record)}"
-    numbers = column.numbers
-    if numbers is not None and numbers.quantiles:
-        yield f"{'range':<10}  {_range(numbers)}, std {_number(numbers.std)}"
-        low, *_, high = numbers.quantiles.values()
-        about = "" if numbers.is_exact else "~"
-        quartiles = [numbers.quantiles[p] for p in (0.25, 0.5, 0.75)]
-        yield (
-            f"{'quantiles':<10}  1% {about}{_number(low)}, quartiles "
-            f"{' '.join(about + _number(each) for each in quartiles)}, "
-            f"99% {about}{_number(high)}"
-        )
-    if numbers is not None and numbers.n_nan + numbers.n_infinite:
-        yield f"{'not finite':<10}  {numbers.n_nan:,} NaN, {numbers.n_infinite:,} infinite"
-    if column.lengths is not None and column.lengths.quantiles:
-        yield f"{'bytes':<10}  {_range(column.lengths)}"
-    if column.n_distinct is not None and column.n_distinct:
-        about = "" if column.is_distinct_exact else "~"
-        yield f"{'distinct':<10}  {about}{column.n_distinct:,}"
-    if column.common:
-        about = "" if column.is_common_exact else "~"
-        shown = ", ".join(
-            f"{_value(common.value)} ({about}{common.count:,.0f})"
-            for common in column.common[:_N_COMMON]
-        )
-        yield f"{'common':<10}  {shown}"
-
-
-def _range(numbers: Distribution) -> str:
-    low, high = _number(numbers.minimum), _number(numbers.maximum)
-    return low if low == high else f"{low} to {high}, mean {_number(numbers.mean)}"
 
 
 def _number(number: float | None) -> str:
     if number is None:
         return "-"
     return f"{number:,}" if isinstance(number, int) else f"{number:.5g}"
-
-
-def _value(value: float | bytes) -> str:
-    return preview(value) if isinstance(value, bytes) else f"{value:.6g}"

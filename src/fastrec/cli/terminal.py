@@ -202,8 +202,8 @@ def json_path(path: str) -> str:
 def json_line(value: object) -> str:
     """Return a value as one line of JSON.
 
-    Bytes are text if they are UTF-8, and otherwise ``{"base64": "..."}``. NaN and
-    infinities are the strings "NaN", "Infinity" and "-Infinity", as in protobuf.
+    Bytes are text if they are UTF-8, and otherwise ``{"base64": "..."}``. NaN is null, and
+    infinities are the strings "Infinity" and "-Infinity".
     """
     return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
 
@@ -221,7 +221,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
         except UnicodeDecodeError:
             return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+        return None if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
     if isinstance(value, Mapping):
         return {_plain_key(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -19,7 +19,7 @@ from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, VarLen
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.record import Record
-from fastrec.features.schema import Schema
+from fastrec.features.schema import Note, Schema
 from fastrec.features.sequence_schema import SequenceSchema
 from fastrec.hints import nearest
 
@@ -240,8 +240,15 @@ class _SurveyedFeature:
             return VarLen(dtype, key=key)
         return FixedLen(shape, dtype, key=key)
 
-    def note(self) -> str:
+    def note(self) -> Note:
         """Return the column's comment in the repr of the schema."""
+        note = Note(self._comment())
+        note.options = ("text",) * (self.seen.format == "UTF-8 text")
+        if self.of_list is None and self.seen.n_values_max <= 1:
+            note.options += ("optional",)
+        return note
+
+    def _comment(self) -> str:
         seen, parts = self.seen, []
         if not seen.kinds:
             return "not read, because it never has a kind of values"

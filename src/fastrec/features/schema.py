@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 from fastrec import _core
 from fastrec.arrays.batch import Array, Batch
@@ -16,8 +16,10 @@ from fastrec.features.padded import FixedLenSequence
 from fastrec.features.tf_specs import as_spec
 
 __all__ = [
+    "ArrowOptions",
     "Composition",
     "Features",
+    "Note",
     "Schema",
     "as_schema",
     "as_schema_or_names",
@@ -32,6 +34,19 @@ __all__ = [
 Features: TypeAlias = (
     "Mapping[str, Any] | Mapping[bytes, Any] | Mapping[str | bytes, Any]"
 )
+
+
+class ArrowOptions(TypedDict):
+    """Arguments of `fastrec.arrow.RecordBatchReader`."""
+
+    text: list[str]
+    optional: list[str]
+
+
+class Note(str):
+    """A comment on an inferred column, with the options of a table that fit its values."""
+
+    options: tuple[str, ...] = ()
 
 
 class Schema(Mapping["str | bytes", Spec]):
@@ -107,6 +122,28 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def __len__(self) -> int:
         return len(self._features)
+
+    @property
+    def sections(self) -> dict[str, dict[str | bytes, Spec]]:
+        """The specs by the argument of `fastrec.open` that has them."""
+        return {"features": dict(self)}
+
+    @property
+    def arrow_options(self) -> ArrowOptions:
+        """Arguments of `fastrec.arrow.RecordBatchReader` for inferred columns.
+
+        ``text`` are the columns of UTF-8 text, and ``optional`` those with at most one
+        value in each record, as far as the sample of the inferred schema says.
+        """
+        return {"text": self._noted("text"), "optional": self._noted("optional")}
+
+    def _noted(self, option: str) -> list[str]:
+        return [
+            name
+            for name, note in self._notes.items()
+            if isinstance(name, str) and name in self
+            if isinstance(note, Note) and option in note.options
+        ]
 
     def __repr__(self) -> str:
         return "\n".join(

@@ -189,13 +189,18 @@ class SequenceSchema(Schema):
         if reason:
             raise SchemaError(f"sequence feature {name!r}: {reason}")
 
+    @property
+    def sections(self) -> dict[str, dict[str | bytes, Spec]]:
+        """The specs by the argument of `fastrec.open` that has them."""
+        lists = self._list_names
+        return {
+            "context_features": {k: self[k] for k in self if k not in lists},
+            "sequence_features": {k: self[k] for k in self if k in lists},
+        }
+
     def __repr__(self) -> str:
         lines = [self._head()]
-        for argument, is_list in (
-            ("context_features", False),
-            ("sequence_features", True),
-        ):
-            names = [name for name in self if (name in self._list_names) == is_list]
+        for argument, names in self.sections.items():
             lines += [f'    "{argument}": {{', *self._lines(names, 8), "    },"]
         return "\n".join([*lines, *self._unread_lines(), "}"])
 

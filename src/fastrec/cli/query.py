@@ -1,0 +1,162 @@
+"""``fastrec query``: SQL over the records, with DuckDB."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+import fastrec as fr
+from fastrec.cli.arguments import AsJson, Paths
+from fastrec.cli.inputs import files_of, indexed
+from fastrec.cli.outputs import Overwrite
+from fastrec.cli.preview import preview
+from fastrec.cli.sql import Table
+from fastrec.cli.terminal import (
+    console,
+    counted,
+    json_line,
+    print_table,
+    printable,
+    when_interrupted,
+)
+from fastrec.storage.atomic import replacement
+from fastrec.storage.paths import is_remote
+
+__all__ = ["query"]
+
+_MAX_SHOWN = 1000  # rows of a table
+_MAX_CHARACTERS = 50  # of a text in it
+_FORMATS = {
+    ".parquet": "FORMAT parquet",
+    ".csv": "FORMAT csv",
+    ".tsv": "FORMAT csv, DELIMITER '\t'",
+    ".jsonl": "",  # DuckDB would write NaN, which is not JSON
+}
+
+
+def query(
+    paths: Paths,
+    sql: Annotated[
+        str,
+        typer.Argument(
+            metavar="SQL",
+            help="A query of DuckDB over the table records, such as "
+            "'SELECT label, count(*) FROM records GROUP BY label'.",
+            show_default=False,
+        ),
+    ],
+    *,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            *("--out", "-o"),
+            metavar="OUT",
+            help="Write the rows to a file that ends in .parquet, .csv, .tsv or .jsonl.",
+            show_default=False,
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Print the answer to an SQL query over the table "records".
+
+    A column is a feature: numbers, VARCHAR if it is UTF-8 text, or BLOB, and lists of
+    these. Write a name with other characters than letters, digits and "_" in double
+    quotes, and text in single quotes. Only the columns that the query uses are decoded.
+    """
+    if as_json + as_csv + (out is not None) > 1:
+        msg = "only one of --json, --csv and --out is possible"
+        raise typer.BadParameter(msg)
+    files = files_of(paths, joins=False)
+    indexed(files)  # behind a progress bar
+    table = Table(fr.open(files))
+    screen = console()
+    if out is not None:
+        with when_interrupted("nothing was written"):
+            n_rows = _write(table, sql, out, overwrite=overwrite)
+        screen.print(f"wrote {counted(n_rows, 'row')} to {printable(out)}")
+    elif as_csv:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "rows.csv")
+            _write(table, sql, str(path), overwrite=False)
+            with path.open(encoding="utf-8", newline="") as file:
+                shutil.copyfileobj(file, sys.stdout)
+    elif as_json:
+        for line in _json_lines(table, sql):
+            screen.print(line)
+    else:
+        rows = table.rows(sql)
+        shown = [list(map(_cell, row)) for row in itertools.islice(rows, _MAX_SHOWN)]
+        print_table(screen, [printable(name) for name, _ in table.head], shown)
+        if next(rows, None) is not None:
+            screen.print("... and more rows; --csv, --json and --out have all")
+
+
+def _write(table: Table, sql: str, out: str, *, overwrite: bool) -> int:
+    """Write the rows of a query to a file, and return their number."""
+    path = Path(out)
+    suffix = path.suffix.lower()
+    if suffix not in _FORMATS or is_remote(out):
+        msg = (
+            f"must be a local file that ends in one of {', '.join(_FORMATS)}, got {out}"
+        )
+        raise typer.BadParameter(msg, param_hint="--out")
+    if os.path.lexists(path) and not overwrite:
+        reason = f"{os.strerror(errno.EEXIST)}; --overwrite replaces it"
+        raise FileExistsError(errno.EEXIST, reason, str(path))
+    with replacement(path) as temporary:
+        if not _FORMATS[suffix]:
+            n_rows = 0
+            with temporary.open("w", encoding="utf-8") as file:
+                for line in _json_lines(table, sql):
+                    file.write(f"{line}\n")
+                    n_rows += 1
+            return n_rows
+        target = str(temporary).replace("'", "''")
+        inner = sql.strip().rstrip(";")
+        [(n_rows,)] = table.rows(
+            f"COPY (\n{inner}\n) TO '{target}' ({_FORMATS[suffix]})"
+        )
+    return int(n_rows)
+
+
+def _json_lines(table: Table, sql: str) -> Iterator[str]:
+    for row in table.rows(sql):
+        pairs = zip(table.head, row, strict=True)
+        yield json_line({name: _plain(value, kind) for (name, kind), value in pairs})
+
+
+def _plain(value: Any, kind: str) -> Any:  # noqa: ANN401
+    """Return a value of a type of SQL for JSON."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, kind) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item, "") for name, item in value.items()}
+    if isinstance(value, float) and kind.startswith("FLOAT"):
+        return np.float32(value)  # which has fewer digits
+    if isinstance(value, Decimal):
+        return float(value)
+    is_known = value is None or isinstance(value, (bool, int, float, str, bytes))
+    return value if is_known else str(value)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        text = printable(value)
+        return f"{text[:_MAX_CHARACTERS]}..." if len(text) > _MAX_CHARACTERS else text
+    is_previewed = isinstance(value, (float, bytes, list, tuple))
+    return preview(value) if is_previewed else printable(str(value))

@@ -1,0 +1,238 @@
+"""The table ``records`` of a dataset in DuckDB, and the records that fit a condition."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+import fastrec as fr
+from fastrec.arrow import RecordBatchReader
+from fastrec.cli.terminal import Bar
+from fastrec.hints import nearest
+from fastrec.options import extra
+
+__all__ = ["Table", "matching_rows", "quoted"]
+
+_FETCHED = 1024  # rows at a time
+_UNKNOWN_COLUMN = re.compile(r'column (?:named )?"(.+?)"')
+
+
+class Table:
+    """The table ``records`` of a dataset, for SQL.
+
+    A feature of at most one value in each sampled record is a column of values and nulls,
+    any other feature a column of lists. UTF-8 text is VARCHAR, other byte strings BLOB.
+
+    Parameters
+    ----------
+    ds : Dataset
+    argument : str
+        The argument with the SQL, for errors.
+
+    Attributes
+    ----------
+    columns : dict of str to (str, str)
+        Name and type in SQL of each column, by its name in the schema. DuckDB numbers
+        names that differ only in case.
+    head : list of (str, str)
+        Name and type of the columns that the last statement returns.
+    """
+
+    def __init__(self, ds: fr.Dataset, argument: str = "SQL") -> None:
+        with extra("cli", "SQL", "duckdb"):
+            import duckdb
+        self._duckdb: Any = duckdb
+        self._argument = argument
+        self._ds = ds
+        names = [name for name in ds.schema if isinstance(name, str)]
+        # DuckDB counts records by the first column.
+        self._names = sorted(names, key=lambda name: _kind(ds.schema[name]) == "bytes")
+        self._text = set(ds.schema.arrow_options["text"])
+        self._optional = set(ds.schema.arrow_options["optional"])
+        self.columns: dict[str, tuple[str, str]] = dict.fromkeys(names, ("", ""))
+        self.head: list[tuple[str, str]] = []
+        self._describe()
+
+    def _describe(self) -> None:
+        if not self.columns:
+            return
+        with self._connection(self._reader(self._names)) as connection:
+            described = _call(connection, "execute", "DESCRIBE decoded").fetchall()
+        for name, (found, kind, *_) in zip(self._names, described, strict=True):
+            self.columns[name] = (found, kind)
+
+    def rows(
+        self, sql: str, parameters: Sequence[object] = ()
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows that a statement returns.
+
+        Only the columns that it uses are decoded. If a record does not fit the inferred
+        schema, the statement starts again with columns that fit, unless it has yielded
+        rows.
+        """
+        if not self._names:
+            msg = "cannot query the records: they have no features"
+            raise fr.Error(msg)
+        has_rows, reason = False, ""
+        while True:
+            names = self._used(sql, parameters, reason)
+            with Bar("reading") as bar:
+                reader = self._reader(names, bar)
+                try:
+                    with self._connection(reader, names) as connection:
+                        found = _call(connection, "execute", sql, parameters)
+                        self.head = [
+                            (name, str(kind)) for name, kind, *_ in found.description
+                        ]
+                        while rows := _call(connection, "fetchmany", _FETCHED):
+                            has_rows = True
+                            yield from rows
+                        return
+                except self._duckdb.Error as error:
+                    if reader.error is None:
+                        raise self._usage_error(error, reason) from None
+                    if has_rows or not self._loosen(reader.error):
+                        raise reader.error from None
+                    reason = str(reader.error)
+
+    def _reader(
+        self, names: Sequence[str], bar: Bar | None = None
+    ) -> RecordBatchReader:
+        text, optional = (
+            [name for name in columns if name in names]
+            for columns in (self._text, self._optional)
+        )
+        progress = None if bar is None else lambda n_rows: bar(n_rows, len(self._ds))
+        ds = self._ds.select_columns(names)
+        return RecordBatchReader(ds, text=text, optional=optional, progress=progress)
+
+    def _connection(
+        self, reader: RecordBatchReader, names: Collection[str] = ()
+    ) -> Any:  # noqa: ANN401
+        """Return a connection whose table `records` has nulls in all but some columns."""
+        connection = self._duckdb.connect()
+        connection.register("decoded", reader)
+        if names:
+            listed = ", ".join(
+                quoted(found) if name in names else f"NULL::{kind} AS {quoted(found)}"
+                for name, (found, kind) in self.columns.items()
+            )
+            view = f"CREATE VIEW records AS SELECT {listed} FROM decoded"
+            _call(connection, "execute", view)
+        return connection
+
+    def _used(self, sql: str, parameters: Sequence[object], reason: str) -> list[str]:
+        """Return the columns that a statement reads, by its plan, or one if it reads none.
+
+        `reason` explains an error if the types of the columns have changed.
+        """
+        reader = self._reader(self._names)
+        with self._connection(reader, self._names) as connection:
+            try:
+                if len(connection.extract_statements(sql)) != 1:
+                    raise typer.BadParameter(
+                        f"must be one statement, got {sql!r}", param_hint=self._argument
+                    )
+                explain = f"EXPLAIN (FORMAT JSON) {sql}"
+                found = _call(connection, "execute", explain, parameters)
+                plan = json.loads(found.fetchall()[0][1])
+            except self._duckdb.Error as error:
+                raise self._usage_error(error, reason) from None
+        scanned = set(_scanned(plan))
+        used = {
+            name.lower()
+            for name, (found, _) in self.columns.items()
+            if found in scanned
+        } or {self._names[0].lower()}
+        return [name for name in self._names if name.lower() in used]
+
+    def _loosen(self, error: Exception) -> bool:
+        """Let columns hold a record that does not fit; return whether they can."""
+        if not isinstance(error, fr.SchemaError):
+            return False
+        sections = self._ds.schema.sections
+        loose: dict[str, Any] = {
+            section: {name: _loose(spec) for name, spec in specs.items()}
+            for section, specs in sections.items()
+        }
+        before = self._ds.schema, len(self._text), len(self._optional)
+        if loose != sections:
+            self._ds = self._ds.with_features(**loose)
+        elif "out of text=" in error.reason:
+            self._text.discard(str(error.feature))
+        elif "out of optional=" in error.reason:
+            self._optional.discard(str(error.feature))
+        self._describe()
+        return before != (self._ds.schema, len(self._text), len(self._optional))
+
+    def _usage_error(self, error: Exception, reason: str = "") -> typer.BadParameter:
+        """Return an error of DuckDB as one line, with the column that was meant."""
+        text = str(error).partition("\n\nLINE ")[0].partition(": ")[2]
+        unknown = _UNKNOWN_COLUMN.search(text)
+        known = [found for found, _ in self.columns.values()]
+        if unknown and (name := unknown[1]) not in known:
+            parts = [each for each in known if name in each.split("/")]
+            meant = nearest(name, known) or next(iter(parts), None)
+            hint = f"did you mean {quoted(meant)}?" if meant else f"they are {known}"
+            text = f"no column {name!r}; {hint}"
+        text = " ".join(f"{text} {reason}".split())
+        return typer.BadParameter(text, param_hint=self._argument)
+
+
+def _call(connection: Any, method: str, *arguments: object) -> Any:  # noqa: ANN401
+    """Call a method of a connection in a thread, so that Ctrl-C interrupts it."""
+    with ThreadPoolExecutor(1) as pool:
+        task = pool.submit(getattr(connection, method), *arguments)
+        try:
+            return task.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
+
+
+def _kind(spec: Any) -> str:  # noqa: ANN401
+    return str(getattr(spec, "dtype", "bytes"))
+
+
+def _loose(spec: Any) -> Any:  # noqa: ANN401
+    """Return a spec that any number of values fits."""
+    is_fixed = isinstance(spec, fr.FixedLen)
+    return fr.VarLen(spec.dtype, key=spec.key) if is_fixed else spec
+
+
+def _scanned(plan: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the columns that the scans of a plan read."""
+    for node in plan:
+        yield from _scanned(node["children"])
+        names = node["extra_info"].get("Projections", [])
+        if not node["children"]:
+            yield from [names] if isinstance(names, str) else names
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def matching_rows(
+    ds: fr.Dataset, where: str, limit: int | None = None
+) -> npt.NDArray[np.int64]:
+    """Return the numbers of the first records for which a condition is true.
+
+    Only the columns of the condition are decoded.
+    """
+    n_max = "" if limit is None else f"LIMIT {limit}"
+    sql = (
+        'SELECT "row number" FROM '
+        '(SELECT row_number() OVER () - 1 AS "row number", * FROM records) AS records\n'
+        f"WHERE ({where}\n) {n_max}"
+    )
+    rows = Table(ds, "--where").rows(sql)
+    return np.fromiter((number for (number,) in rows), np.int64)
