@@ -45,7 +45,6 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
-
 import fastrec as fr
 from campaigns.disk_states import CONTENTS, MODELS, NAMES, Choice, Disk, read_trace
 from children import built_library

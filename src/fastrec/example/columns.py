@@ -129,7 +129,7 @@ def _list_of(column: ColumnValues) -> object:
     if column.kind != "bytes":
         return column.values.reshape(-1)
     if column.offsets is None and column.n_values:
-        return memoryview(np.ascontiguousarray(column.values).reshape(-1))
+        return np.ascontiguousarray(column.values).reshape(-1).data
     offsets = np.zeros(1, np.int64) if column.offsets is None else column.offsets
     return BytesArray(column.values, offsets)
 
