@@ -11,6 +11,7 @@ Method
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import subprocess
@@ -91,20 +92,24 @@ def test_the_file_of_a_living_writer_is_kept(tmp_path: Path) -> None:
     assert target.read_bytes() == b"of the child"
 
 
+@pytest.mark.parametrize("is_done", [False, True])
 def test_a_file_that_another_writer_removes_before_it_is_locked_is_created_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_done: bool
 ) -> None:
+    """The other one has removed it, or still holds the lock."""
     removed: list[Path] = []
 
     def lock_late(file: io.FileIO) -> bool:
-        for path in [*tmp_path.iterdir()][: not removed]:
-            path.unlink()
-            removed.append(path)
-        return try_lock(file)
+        if removed:
+            return try_lock(file)
+        removed.extend(tmp_path.iterdir())
+        removed[0].unlink()
+        return is_done and try_lock(file)
 
     try_lock = locks.try_lock
     monkeypatch.setattr(locks, "try_lock", lock_late)
-    write(tmp_path / "out", b"new")
+    write(tmp_path / "out", b"new")  # a file that is left open would be a warning
+    gc.collect()
     assert len(removed) == 1
     assert names_in(tmp_path) == ["out"]
 

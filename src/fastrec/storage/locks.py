@@ -183,6 +183,7 @@ class FileLock:
                 self._has_locks = False
                 return False
             if not is_locked:
+                self._file.close()
                 raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", self.path)
             # The previous owner may have removed the file since it was opened.
             if self._is_in_place(self._file):
