@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fastrec as fr
+from fastrec.compat import tf_io
 
 __all__: list[str] = []
 
@@ -56,7 +57,7 @@ def measured(
     result["first batch, dense"] = seconds(lambda: first_batch(specs), repeat)
     result["first batch, ragged"] = seconds(lambda: first_batch(ragged), repeat)
     result["parse one"] = seconds(
-        lambda: fr.parse_single_example(fr.encode_example(row), specs), repeat
+        lambda: tf_io.parse_single_example(fr.encode_example(row), specs), repeat
     )
     return result
 

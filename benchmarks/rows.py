@@ -1,7 +1,7 @@
 """Measure single rows: microseconds of CPU time a row, compared with protobuf.
 
 protobuf (upb) parses a serialized tf.train.Example with `Example.FromString` and makes a
-dict of lists of it, from different bytes in memory for each row. So do `fr.parse_single_example`, with specs,
+dict of lists of it, from different bytes in memory for each row. So do `tf_io.parse_single_example`, with specs,
 and `fr.decode_example`, without. `ds[i]` and iteration also read the record from a file
 and verify both checksums, as do Grain and torch through fastrec's adapters, if they are
 installed. All of them return the same values, which is checked first; they take turns, and
@@ -26,6 +26,7 @@ import numpy as np
 
 import fastrec as fr
 from environment import describe
+from fastrec.compat import tf_io
 from peers.protobuf_alone import example_class
 
 __all__: list[str] = []
@@ -92,7 +93,9 @@ def readers(
     rows = itertools.chain.from_iterable(itertools.repeat(ds))
     found: dict[str, Read] = {
         "protobuf": protobuf,
-        "parse_single_example": lambda i: fr.parse_single_example(records[i], features),
+        "parse_single_example": lambda i: tf_io.parse_single_example(
+            records[i], features
+        ),
         "decode_example": lambda i: fr.decode_example(records[i]),
         "ds[i]": ds.__getitem__,
         "for row in ds": lambda _: next(rows),

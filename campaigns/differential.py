@@ -41,7 +41,7 @@ from campaigns.differential_model import DIFFERENCES, allows, find_differences
 from campaigns.differential_specs import fastrec_feature
 from campaigns.differential_tf import Crash, Tensorflow, frozen_array, frozen_strings
 from campaigns.slices import add_slices, finish, run_with
-from oracle_protobuf import example_class, sequence_class
+from fastrec.compat import tf_io, tf_train
 
 REFUSED = (fr.DecodeError, fr.SchemaError)
 
@@ -96,11 +96,11 @@ class Ours:
             if mode == "batch":
                 found = (fr.parse_example(group, self.schema),)
             elif mode == "single":
-                found = (fr.parse_single_example(group, self.schema),)
+                found = (tf_io.parse_single_example(group, self.schema),)
             elif mode == "sequence":
                 found = fr.parse_sequence_example(group, context, lists)
             else:
-                found = fr.parse_single_sequence_example(group, context, lists)
+                found = tf_io.parse_single_sequence_example(group, context, lists)
         except REFUSED:
             return None
         columns = [
@@ -118,7 +118,7 @@ class Ours:
 
 def rewritten(record: bytes, *, is_sequence: bool) -> bytes | None:
     """Return a record rewritten by protobuf, or None if protobuf rejects it."""
-    message = sequence_class() if is_sequence else example_class()
+    message = tf_train.SequenceExample if is_sequence else tf_train.Example
     try:
         parsed = message.FromString(record)
     except DecodeError:

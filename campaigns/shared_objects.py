@@ -27,6 +27,7 @@ import numpy as np
 
 import fastrec as fr
 from children import SECONDS_TO_HANG
+from fastrec.compat import tf_io
 
 N_THREADS = 4
 FILE_SIZES = (37, 0, 60, 23)
@@ -291,7 +292,7 @@ class Situations:
 
         def single(_: int) -> None:
             for n, record in enumerate(records):
-                read = fr.parse_single_example(record, SPEC)
+                read = tf_io.parse_single_example(record, SPEC)
                 assert int(read["n"]) == n
                 assert fr.encode_example(row(n)) == record
 

@@ -2,7 +2,7 @@
 
     python -m campaigns.single_rows SEED N
 
-`ds[i]`, iteration, `fr.parse_single_example` and `fr.parse_single_sequence_example` must
+`ds[i]`, iteration, `tf_io.parse_single_example` and `tf_io.parse_single_sequence_example` must
 return what indexing the columns of a batch returns, and raise the same errors. Prints
 the number of rows and of errors compared.
 """
@@ -28,6 +28,7 @@ from campaigns.differential_cases import (
     random_specs,
 )
 from campaigns.differential_specs import fastrec_feature
+from fastrec.compat import tf_io
 from oracle import tfrecord_file
 
 INT_DTYPES = ("int64", "int32", "uint64", "uint8", "bool")
@@ -154,7 +155,7 @@ def compare_examples(rng: random.Random, path: Path, counts: Counter[str]) -> No
         counts[wanted[0]] += 1
         for given in (features, schema):
             for form in (bytes, bytearray, memoryview):
-                found = outcome_of(fr.parse_single_example, form(record), given)
+                found = outcome_of(tf_io.parse_single_example, form(record), given)
                 assert_equal_outcomes(found, wanted)
     path.write_bytes(tfrecord_file(records))
     compare_dataset(rng, fr.open(path, features=features), counts)
@@ -174,7 +175,7 @@ def compare_sequences(rng: random.Random, path: Path, counts: Counter[str]) -> N
     for record in records:
         wanted = outcome_of(sequence_rows, record, context, lists)
         counts[wanted[0]] += 1
-        found = outcome_of(fr.parse_single_sequence_example, record, context, lists)
+        found = outcome_of(tf_io.parse_single_sequence_example, record, context, lists)
         assert_equal_outcomes(found, wanted)
     if not set(context) & set(lists):
         path.write_bytes(tfrecord_file(records))

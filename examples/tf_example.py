@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import fastrec as fr
+from fastrec.compat import tf_io
 
 N_RECORDS = 10_000
 STRINGS = np.array(["cat", "dog", "chicken", "horse", "goat"])
@@ -54,15 +55,15 @@ def main() -> None:
 
     # Arrays of any shape: as bytes that name dtype and shape.
     tensor = np.arange(6, dtype="float64").reshape(2, 3)
-    record = fr.encode_example({"tensor": fr.serialize_tensor(tensor)})
+    record = fr.encode_example({"tensor": tf_io.serialize_tensor(tensor)})
     spec = {"tensor": fr.SerializedTensor((2, 3), "float64")}
-    print(fr.parse_single_example(record, spec)["tensor"])
+    print(tf_io.parse_single_example(record, spec)["tensor"])
 
     # The format by hand: length, its checksum, the record, its checksum.
     length = struct.pack("<Q", len(record))
     with Path("by-hand.tfrecord").open("wb") as file:
-        file.write(length + struct.pack("<I", fr.masked_crc32c(length)))
-        file.write(record + struct.pack("<I", fr.masked_crc32c(record)))
+        file.write(length + struct.pack("<I", tf_io.masked_crc32c(length)))
+        file.write(record + struct.pack("<I", tf_io.masked_crc32c(record)))
     assert list(fr.read_records("by-hand.tfrecord")) == [record]
     print(f"a frame by hand: {Path('by-hand.tfrecord').stat().st_size} bytes")
 

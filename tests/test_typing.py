@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pytest
 
 import fastrec as fr
+from fastrec.compat import tf_io
 from fastrec.dataset.adapted import LoaderKeywords
 
 
@@ -67,7 +68,7 @@ def test_a_program_that_writes(tmp_path: Path) -> None:
         )
         writer.write_record(fr.encode_sequence_example(feature_lists={"words": []}))
     written: list[str] = fr.write(
-        tmp_path / "w", {b"x": np.arange(3), b"t": [fr.serialize_tensor([1.5])] * 3}
+        tmp_path / "w", {b"x": np.arange(3), b"t": [tf_io.serialize_tensor([1.5])] * 3}
     )
     assert fr.open(written).head(1)[0]["x"] == 0
 

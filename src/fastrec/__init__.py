@@ -36,7 +36,7 @@ from fastrec.features.ragged import Ragged
 from fastrec.features.record import Record
 from fastrec.features.schema import Schema
 from fastrec.features.sparse import Sparse
-from fastrec.features.tensor import SerializedTensor, serialize_tensor
+from fastrec.features.tensor import SerializedTensor
 from fastrec.hints import missing_attribute
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Blocks, Window
@@ -66,17 +66,12 @@ if TYPE_CHECKING:
     from fastrec.example.encode import (
         encode_example,
         encode_sequence_example,
-        masked_crc32c,
     )
     from fastrec.example.parse import (
         decode_example,
-        decode_raw,
         decode_sequence_example,
         parse_example,
         parse_sequence_example,
-        parse_single_example,
-        parse_single_sequence_example,
-        parse_tensor,
     )
     from fastrec.writer.writer import Writer
 
@@ -118,23 +113,17 @@ __all__ = [
     "concat",
     "concat_batches",
     "decode_example",
-    "decode_raw",
     "decode_sequence_example",
     "encode_example",
     "encode_sequence_example",
-    "masked_crc32c",
     "mix",
     "open",
     "open_tfds",
     "pack_columns",
     "parse_example",
     "parse_sequence_example",
-    "parse_single_example",
-    "parse_single_sequence_example",
-    "parse_tensor",
     "per_row",
     "read_records",
-    "serialize_tensor",
     "take_rows",
     "write",
 ]
@@ -159,18 +148,13 @@ _MODULE_OF = {
     "build_index": "dataset.build_index",
     "concat": "dataset.mix",
     "decode_example": "example.parse",
-    "decode_raw": "example.parse",
     "decode_sequence_example": "example.parse",
     "encode_example": "example.encode",
     "encode_sequence_example": "example.encode",
-    "masked_crc32c": "example.encode",
     "mix": "dataset.mix",
     "open_tfds": "dataset.open_tfds",
     "parse_example": "example.parse",
     "parse_sequence_example": "example.parse",
-    "parse_single_example": "example.parse",
-    "parse_single_sequence_example": "example.parse",
-    "parse_tensor": "example.parse",
     "write": "convert.write",
 }
 

@@ -238,6 +238,7 @@ def rows_per_batch(row_bytes: float) -> int:
 # Extras whose package has another name, and packages whose display name differs.
 _PACKAGES = {
     "arrow": "pyarrow",
+    "compat": "google",
     "image": "PIL",
     "plot": "matplotlib",
     "tf": "tensorflow",
@@ -246,6 +247,7 @@ _DISPLAY_NAMES = {
     "PIL": "Pillow",
     "cv2": "OpenCV",
     "duckdb": "DuckDB",
+    "google": "protobuf",
     "tensorflow": "TensorFlow",
 }
 

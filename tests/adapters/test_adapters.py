@@ -54,6 +54,19 @@ def test_without_its_framework_an_adapter_says_what_to_install(
     assert not hasattr(fr, name)
 
 
+def test_without_protobuf_tf_train_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "fastrec.compat.tf_train", raising=False)
+    monkeypatch.delattr(fr.compat, "tf_train", raising=False)
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    install = r'protobuf, which is not installed: pip install "fastrec-io\[compat\]"'
+    with pytest.raises(ModuleNotFoundError, match=install):
+        importlib.import_module("fastrec.compat.tf_train")
+    with pytest.raises(AttributeError, match=install):
+        fr.compat.tf_train  # noqa: B018
+
+
 def test_the_package_lists_its_adapters_and_has_no_others() -> None:
     assert set(dir(fr)) == {
         *fr.__all__,
@@ -95,7 +108,7 @@ for name in {adapters!r}:
     assert name in dir(fastrec)
 assert fastrec.convert.write_tfrecords
 assert fastrec.compat.tf_io.FixedLenFeature
-assert fastrec.compat.tf_train.Example
+assert not hasattr(fastrec.compat, "tf_train")
 assert fastrec.compat.dali_tfrecord.FixedLenFeature
 assert fastrec.samplers.weighted
 assert fastrec.arrow.RecordBatch
@@ -103,7 +116,15 @@ assert fastrec.arrow.RecordBatch
 
 
 def test_help_and_members_need_no_extra() -> None:
-    hidden = [*PACKAGES.values(), "pyarrow", "PIL", "isal", "ml_dtypes", "typer"]
+    hidden = [
+        *PACKAGES.values(),
+        "google.protobuf",
+        "pyarrow",
+        "PIL",
+        "isal",
+        "ml_dtypes",
+        "typer",
+    ]
     program = BARE.format(hidden=hidden, adapters=list(PACKAGES))
     run_python(program)
 

@@ -19,6 +19,7 @@ import pytest
 import fastrec as fr
 from children import run_python
 from columns import Untyped
+from fastrec.compat import tf_io
 from oracle import example
 
 ml_dtypes: Any = pytest.importorskip("ml_dtypes")
@@ -80,7 +81,9 @@ def test_defaults_padding_and_rows() -> None:
     assert same_bits(batch["a"], np.array([1.5, 0.1], BFLOAT16))
     assert same_bits(batch["stack"], np.array([[1.5, 3], [3, 3]], BFLOAT16))
     assert same_bits(batch["padded"], np.array([[1.5], [-1]], BFLOAT16))
-    assert same_bits(fr.parse_single_example(records[0], spec)["a"], BFLOAT16.type(1.5))
+    assert same_bits(
+        tf_io.parse_single_example(records[0], spec)["a"], BFLOAT16.type(1.5)
+    )
 
 
 @pytest.mark.parametrize("little_endian", [True, False])

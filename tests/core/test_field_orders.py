@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from children import SUPPORT
 from columns import Write, snapshot
 from oracle import example, tfrecord_file
 
@@ -45,11 +44,10 @@ SPEC: Any = {
 # Prints pickled records, each made by protobuf of a dict of features.
 WRITER = """
 import pickle, sys
-sys.path.insert(0, sys.argv[1])
-from oracle_protobuf import example_class
+from fastrec.compat import tf_train
 written = []
 for features in pickle.load(sys.stdin.buffer):
-    message = example_class()()
+    message = tf_train.Example()
     for key, (kind, values) in features.items():
         feature = message.features.feature[key.decode()]
         getattr(feature, kind + "_list").value.extend(values)
@@ -93,7 +91,7 @@ def shuffled(rows: list[dict[bytes, Any]], seed: int) -> list[bytes]:
 def by_upb(rows: list[dict[bytes, Any]], hash_seed: int) -> list[bytes]:
     """As protobuf's Python writes them, in a process of its own."""
     ran = subprocess.run(
-        [sys.executable, "-c", WRITER, str(SUPPORT)],
+        [sys.executable, "-c", WRITER],
         input=pickle.dumps(rows),
         capture_output=True,
         check=True,

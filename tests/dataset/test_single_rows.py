@@ -34,6 +34,7 @@ from campaigns.single_rows import assert_equal_rows, compare, row_by_index
 from children import ROOT
 from columns import Untyped, Write, open_dataset
 from fastrec import _core
+from fastrec.compat import tf_io
 from oracle import example, frame, tfrecord_file
 
 N_SCHEMAS = 150  # for each instruction set
@@ -90,7 +91,7 @@ def test_rows_of_every_size_are_whole(write: Write, io: str) -> None:
     ds = open_dataset(write(tfrecord_file(records)), features=LARGE, io=io)
     for n in [*range(len(sizes)), *reversed(range(len(sizes)))]:
         assert_equal_rows(ds[n], row_by_index(ds[n : n + 1], 0))
-        assert_equal_rows(ds[n], fr.parse_single_example(records[n], LARGE))
+        assert_equal_rows(ds[n], tf_io.parse_single_example(records[n], LARGE))
         assert ds[n]["data"] == random.Random(n).randbytes(sizes[n])
 
 
@@ -246,7 +247,7 @@ def test_threads_share_a_dataset_and_a_schema(write: Write) -> None:
         for _ in range(300):
             i = rng.randrange(len(records))
             assert_equal_rows(ds[i], wanted[i])
-            assert_equal_rows(fr.parse_single_example(records[i], LARGE), wanted[i])
+            assert_equal_rows(tf_io.parse_single_example(records[i], LARGE), wanted[i])
         return seed
 
     with ThreadPoolExecutor(6) as threads:
@@ -265,7 +266,9 @@ def test_a_forked_child_reads_rows(write: Write) -> None:
         try:
             for i in range(6):
                 assert_equal_rows(ds[i], wanted[i])
-                assert_equal_rows(fr.parse_single_example(records[i], LARGE), wanted[i])
+                assert_equal_rows(
+                    tf_io.parse_single_example(records[i], LARGE), wanted[i]
+                )
             status = 0
         finally:
             os._exit(status)

@@ -21,6 +21,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped, Write, open_dataset, snapshot
+from fastrec.compat import tf_io
 from oracle import example, tfrecord_file
 from oracle_example import delimited, entry, sequence
 
@@ -57,7 +58,7 @@ def test_records_in_memory_are_parsed_like_a_file(
         assert list(batch) == ["label", "words", "padded", "n"]
         assert snapshot([batch]) == snapshot([ds[0:3]])
     for i, record in enumerate(RECORDS):
-        row: Untyped = fr.parse_single_example(record, SPEC)
+        row: Untyped = tf_io.parse_single_example(record, SPEC)
         assert repr(row) == repr(ds[i])
 
 
@@ -88,7 +89,7 @@ def test_invalid_containers_of_records_raise(serialized: Any) -> None:  # noqa: 
 def test_one_record_must_be_bytes() -> None:
     wrongs: list[Any] = [[b""], "", None]
     for wrong in wrongs:
-        for parse in (fr.decode_example, lambda b: fr.parse_single_example(b, SPEC)):
+        for parse in (fr.decode_example, lambda b: tf_io.parse_single_example(b, SPEC)):
             with pytest.raises(TypeError):
                 parse(wrong)
 
@@ -123,17 +124,19 @@ def test_decode_raw_adds_an_axis() -> None:
     want = np.array([[1, 2], [3, 4]], np.uint16)
     array = fr.BytesArray.from_list(strings)
     for values in (strings, array, np.array(strings, object)):
-        got = fr.decode_raw(values, "uint16")
+        got = tf_io.decode_raw(values, "uint16")
         assert (got.dtype, got.tolist()) == (want.dtype, want.tolist())
         assert got.flags.writeable
-    assert fr.decode_raw(strings[0], "uint16").tolist() == [1, 2]
-    assert fr.decode_raw(strings[0], "uint16", little_endian=False).tolist() == [
+    assert tf_io.decode_raw(strings[0], "uint16").tolist() == [1, 2]
+    assert tf_io.decode_raw(strings[0], "uint16", little_endian=False).tolist() == [
         256,
         512,
     ]
     nested = fr.BytesArray.from_list([strings, strings])
-    assert fr.decode_raw(nested, "uint8").shape == (2, 2, 4)
-    assert fr.decode_raw([b"\x05", b"", b"123"], "uint8", fixed_length=2).tolist() == [
+    assert tf_io.decode_raw(nested, "uint8").shape == (2, 2, 4)
+    assert tf_io.decode_raw(
+        [b"\x05", b"", b"123"], "uint8", fixed_length=2
+    ).tolist() == [
         [5, 0],
         [0, 0],
         [49, 50],
@@ -160,7 +163,7 @@ def test_decode_raw_validates_its_arguments(
     options: Any,  # noqa: ANN401
 ) -> None:
     with pytest.raises((TypeError, ValueError)):
-        fr.decode_raw(values, dtype, **options)
+        tf_io.decode_raw(values, dtype, **options)
 
 
 # read_records.
@@ -337,29 +340,32 @@ def test_decode_sequence_example_limits_the_names() -> None:
     ids=str,
 )
 def test_parse_tensor_inverts_serialize_tensor(array: Any) -> None:  # noqa: ANN401
-    found = fr.parse_tensor(fr.serialize_tensor(array))
+    found = tf_io.parse_tensor(tf_io.serialize_tensor(array))
     assert isinstance(found, np.ndarray)
     assert (found.dtype, found.shape) == (array.dtype, array.shape)
     assert found.tolist() == array.tolist()
     assert found.flags.writeable
     dtype = "bytes" if array.dtype == object else array.dtype
-    assert fr.parse_tensor(fr.serialize_tensor(array), dtype).tolist() == array.tolist()
+    assert (
+        tf_io.parse_tensor(tf_io.serialize_tensor(array), dtype).tolist()
+        == array.tolist()
+    )
 
 
 def test_parse_tensor_raises_for_other_tensors() -> None:
-    tensor = fr.serialize_tensor(np.arange(3))
+    tensor = tf_io.serialize_tensor(np.arange(3))
     with pytest.raises(fr.SchemaError, match="must have dtype float32, got int64"):
-        fr.parse_tensor(tensor, "float32")
+        tf_io.parse_tensor(tensor, "float32")
     with pytest.raises(fr.SchemaError, match="must have dtype bytes, got int64"):
-        fr.parse_tensor(tensor, "string")
+        tf_io.parse_tensor(tensor, "string")
     with pytest.raises(
         fr.DecodeError, match=r"^cannot parse the tensor: .* cannot be read"
     ):
-        fr.parse_tensor(tensor[:-1])
+        tf_io.parse_tensor(tensor[:-1])
     with pytest.raises(fr.SchemaError, match=r"^cannot parse the tensor"):
-        fr.parse_tensor(b"")
+        tf_io.parse_tensor(b"")
     with pytest.raises(TypeError):
-        fr.parse_tensor("text")  # type: ignore[arg-type]
+        tf_io.parse_tensor("text")  # type: ignore[arg-type]
 
 
 # Dicts of specs that are passed again and again.
@@ -382,9 +388,9 @@ def test_a_dict_of_specs_may_change_between_calls() -> None:
     found: list[Untyped] = []
 
     def parse() -> Untyped:
-        row = fr.parse_single_example(record, features)
+        row = tf_io.parse_single_example(record, features)
         batch = fr.parse_example([record], features)
-        context, _ = fr.parse_single_sequence_example(record, features, None)
+        context, _ = tf_io.parse_single_sequence_example(record, features, None)
         assert list(row) == list(batch) == list(context) == list(features)
         found.append(row)
         return row
@@ -419,12 +425,12 @@ def test_specs_of_other_libraries_may_change_in_place() -> None:
         "array": Fixed([2], "int64", np.array([1, 2])),
     }
     for _ in range(2):
-        row = fr.parse_single_example(record, features)
+        row = tf_io.parse_single_example(record, features)
         assert (row["n"].shape, row["m"], row["array"].tolist()) == ((1,), 7, [1, 2])
     shape.clear()
     default[0] = 8
     features["array"].default_value[0] = 5
-    row = fr.parse_single_example(record, features)
+    row = tf_io.parse_single_example(record, features)
     assert (row["n"].shape, row["m"], row["array"].tolist()) == ((), 8, [5, 2])
 
 
@@ -433,7 +439,7 @@ def test_equal_specs_are_not_confused() -> None:
     features: Untyped = {}
     for default in (0.0, -0.0, 0.0):
         features["x"] = fr.FixedLen((), "float32", default)
-        zeros.append(np.signbit(fr.parse_single_example(b"", features)["x"]))
+        zeros.append(np.signbit(tf_io.parse_single_example(b"", features)["x"]))
     assert zeros == [False, True, False]
 
 
@@ -441,13 +447,13 @@ def test_dicts_may_have_the_same_address() -> None:
     record = example({b"n": ("int64", [1])})
     spec, optional = fr.FixedLen((), "int64"), fr.FixedLen((), "int64", default=5)
     for i in range(500):
-        row = fr.parse_single_example(record, {f"c{i}": optional, "n": spec})
+        row = tf_io.parse_single_example(record, {f"c{i}": optional, "n": spec})
         assert list(row.items()) == [(f"c{i}", 5), ("n", 1)]
 
 
 def test_errors_about_one_record_have_its_number() -> None:
     record = example({b"a": ("int64", [1]), b"b": ("bytes", [b"x"])})
-    for decode in (fr.decode_example, lambda r: fr.parse_single_example(r, SPEC)):
+    for decode in (fr.decode_example, lambda r: tf_io.parse_single_example(r, SPEC)):
         for n in (1, 5, len(record) - 1):
             with pytest.raises(fr.DecodeError) as caught:
                 decode(record[:n])

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
+from fastrec.compat import tf_io
 
 DTYPES = ("uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 SHAPES = ((10,), (28, 28), (16, 16, 3))
@@ -121,16 +122,16 @@ def test_nonfinite_or_extreme_values_exclude_a_dtype(note: Note, bad: float) -> 
 def test_serialized_tensors_are_suggested_as_tensors(
     note: Note, dtype: str, shape: tuple[int, ...]
 ) -> None:
-    tensor = fr.serialize_tensor(np.ones(shape, dtype))
+    tensor = tf_io.serialize_tensor(np.ones(shape, dtype))
     assert note([tensor] * 5).endswith(
         f"a tensor? fr.SerializedTensor({shape}, '{dtype}')"
     )
 
 
 def test_tensors_that_differ_are_suggested_as_any_tensor(note: Note) -> None:
-    tensors = [fr.serialize_tensor(np.ones(n + 1, "float32")) for n in range(5)]
+    tensors = [tf_io.serialize_tensor(np.ones(n + 1, "float32")) for n in range(5)]
     assert note(tensors).endswith("a tensor? fr.SerializedTensor()")
-    texts = [fr.serialize_tensor(np.array(["a", "bc"]))] * 2
+    texts = [tf_io.serialize_tensor(np.array(["a", "bc"]))] * 2
     assert note(texts).endswith("a tensor? fr.SerializedTensor((2,), 'bytes')")
     # Not all of them are tensors.
     assert "tensor" not in note([*tensors, b"\xff\xfe"])
@@ -191,7 +192,7 @@ def test_an_error_about_a_byte_string_suggests_the_spec_that_fits(
 @pytest.mark.parametrize(
     ("string", "fitting"),
     [
-        (fr.serialize_tensor(np.ones((2, 2))), r"fr\.SerializedTensor\(\) reads it"),
+        (tf_io.serialize_tensor(np.ones((2, 2))), r"fr\.SerializedTensor\(\) reads it"),
         (b"\xff\xd8\xff\xe0....", r'fr\.FixedLen\(\(\), "bytes"\) reads it.*JPEG'),
     ],
 )
@@ -201,4 +202,4 @@ def test_an_error_about_a_byte_string_names_its_format(
     record = fr.encode_example({"image": string})
     for spec in (fr.FixedLen((2, 2), "float64"), fr.Raw((2, 2), "float64")):
         with pytest.raises(fr.SchemaError, match=fitting):
-            fr.parse_single_example(record, {"image": spec})
+            tf_io.parse_single_example(record, {"image": spec})

@@ -178,6 +178,13 @@ def png_of(values: npt.NDArray[np.uint16]) -> bytes:
     )
 
 
+def test_a_shape_may_name_the_channels() -> None:
+    gray = fr.Image((28, 30, 1))
+    assert gray == fr.Image((28, 30), channels=1) == fr.Image((28, 30, 1), channels=1)
+    assert (gray.shape, gray.row_shape) == ((28, 30), (28, 30, 1))
+    assert repr(fr.Image((28, 30, 3))) == "Image((28, 30))"
+
+
 @pytest.mark.parametrize("shape", [(6, 5, 3), (6, 5)])
 def test_16_bits_keep_the_upper_8(shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(0).integers(0, 65536, shape).astype(np.uint16)
@@ -730,7 +737,8 @@ def test_invalid_arguments_are_refused() -> None:
     image: Untyped = fr.Image
     for arguments, options, message in (
         ([(28,)], {}, r"shape must be \(height, width\)"),
-        ([(28, 28, 3)], {}, "channels="),
+        ([(28, 28, 1)], {"channels": 3}, "channels must be 1, as in shape"),
+        ([(28, 28, 2)], {}, "channels must be 1, 3 or 4"),
         ([(0, 28)], {}, "size of 0"),
         ([(28, 28)], {"fit": "stretch"}, "fit must be one of 'exact'"),
         ([(28, 28)], {"channels": 2}, "channels must be 1, 3 or 4"),

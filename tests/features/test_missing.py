@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import fastrec as fr
+from fastrec.compat import tf_io
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def drained(dataset: fr.Dataset, **options: Any) -> None:  # noqa: ANN401
     "parse",
     [
         lambda record, spec: fr.parse_example([record], {"lable": spec}),
-        lambda record, spec: fr.parse_single_example(record, {"lable": spec}),
+        lambda record, spec: tf_io.parse_single_example(record, {"lable": spec}),
     ],
 )
 def test_an_error_about_a_missing_feature_lists_the_names_of_the_record(
@@ -56,9 +57,9 @@ def test_an_error_about_a_missing_feature_advises_a_default_if_no_name_is_simila
 ):
     record = fr.encode_example({"image": b"..."})
     with pytest.raises(fr.SchemaError, match="the record has 'image' \\(pass default="):
-        fr.parse_single_example(record, {"weight": fr.FixedLen((), "float32")})
+        tf_io.parse_single_example(record, {"weight": fr.FixedLen((), "float32")})
     with pytest.raises(fr.SchemaError, match="the record has 'Weight': did you mean"):
-        fr.parse_single_example(
+        tf_io.parse_single_example(
             fr.encode_example({"Weight": 1.0}), {"WEIGHT": fr.FixedLen(())}
         )
 
@@ -66,7 +67,7 @@ def test_an_error_about_a_missing_feature_advises_a_default_if_no_name_is_simila
 def test_a_long_list_of_names_is_truncated() -> None:
     record = fr.encode_example({f"f{i:05}": i for i in range(5000)})
     with pytest.raises(fr.SchemaError) as caught:
-        fr.parse_single_example(record, {"x": fr.FixedLen((), "int64")})
+        tf_io.parse_single_example(record, {"x": fr.FixedLen((), "int64")})
     assert "'f00019' and 980 more" in caught.value.reason
 
 
@@ -75,7 +76,7 @@ def test_a_missing_feature_list_names_the_lists_of_the_record() -> None:
         context={"id": 1}, feature_lists={"frames": [[1], [2]]}
     )
     with pytest.raises(fr.SchemaError, match="has 'frames': did you mean 'frames'"):
-        fr.parse_single_sequence_example(
+        tf_io.parse_single_sequence_example(
             record,
             sequence_features={
                 "frame": fr.FixedLenSequence((), "int64", allow_missing=False)

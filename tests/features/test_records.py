@@ -21,6 +21,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped, Write, open_dataset
+from fastrec.compat import tf_io
 from oracle import tfrecord_file
 
 EXAMPLE = fr.encode_example({"label": 3})
@@ -35,7 +36,7 @@ KINDS = {
     "text": (b"hello, world\n", "UTF-8 text"),
     "jpeg": (b"\xff\xd8\xff\xe0" + b"-" * 20, "a JPEG file"),
     "noise": (bytes(range(200, 250)), "50 bytes of an unknown format"),
-    "tensor": (fr.serialize_tensor([1, 2]), "a serialized tensor"),
+    "tensor": (tf_io.serialize_tensor([1, 2]), "a serialized tensor"),
     # tensorflow.Event: wall_time = 1, file_version = 3
     "event": (
         b"\x09" + struct.pack("<d", 1e9) + field(3, b"brain.Event:2"),
@@ -141,7 +142,7 @@ def test_optional_features_of_other_messages_raise(
     assert loader.report.records_lost == 1
     for read in (
         lambda: fr.parse_example([EXAMPLE, record], optional),
-        lambda: fr.parse_single_example(record, optional),
+        lambda: tf_io.parse_single_example(record, optional),
         lambda: fr.parse_sequence_example([record], optional),
         lambda: fr.decode_example(record),
         lambda: fr.decode_sequence_example(record),
@@ -176,7 +177,7 @@ def test_examples_without_the_features_have_empty_rows(
         warnings.simplefilter("ignore", fr.MissingFeatureWarning)
         rows = [row for batch in ds.loader(20) for row in batch["other"].tolist()]
     assert rows == [[]] * 20
-    assert fr.parse_single_example(record, spec)["other"].tolist() == []
+    assert tf_io.parse_single_example(record, spec)["other"].tolist() == []
     assert all(
         values is None or name == "label"
         for name, values in fr.decode_example(record).items()

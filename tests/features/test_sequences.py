@@ -113,12 +113,12 @@ def test_parsing_returns_context_lists_and_lengths(write: Write) -> None:
 
 
 def test_parsing_one_record() -> None:
-    context, lists = fr.parse_single_sequence_example(RECORDS[2], CONTEXT, LISTS)
+    context, lists = tf_io.parse_single_sequence_example(RECORDS[2], CONTEXT, LISTS)
     assert context["id"] == 9
     assert lists["xy"].tolist() == [[5, 6]]
     assert lists["words"].tolist() == []
     with pytest.raises(TypeError):
-        fr.parse_single_sequence_example([RECORDS[2]], CONTEXT)  # type: ignore[arg-type]
+        tf_io.parse_single_sequence_example([RECORDS[2]], CONTEXT)  # type: ignore[arg-type]
 
 
 def test_parsing_no_records() -> None:
@@ -191,7 +191,7 @@ def test_parsing_allows_a_name_in_both_sections() -> None:
     assert (of_lists["a"].tolist(), of_lists["n"].tolist()) == ([[2, 3]], [2])
     assert {name: n.tolist() for name, n in lengths.items()} == {"a": [2]}
     for parse in (
-        fr.parse_single_sequence_example,
+        tf_io.parse_single_sequence_example,
         tf_io.parse_single_sequence_example,
     ):
         row, steps = parse(record, context, lists)

@@ -21,6 +21,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped, Write, open_dataset
+from fastrec.compat import tf_io
 from oracle import example, tfrecord_file
 from oracle_example import delimited, fixed32, fixed64, varint, varint_field
 
@@ -185,7 +186,7 @@ def test_arrays_are_serialized_like_tensorflow(
     dtype: str, shape: tuple[int, ...]
 ) -> None:
     array = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
-    tensor = fr.serialize_tensor(array)
+    tensor = tf_io.serialize_tensor(array)
     if array.size:  # an empty one has an additional field here, without effect
         assert tensor == serialized(array)
     read = parse([tensor], fr.SerializedTensor(shape, dtype))[0]
@@ -204,7 +205,7 @@ def test_arrays_are_serialized_like_tensorflow(
     ],
 )
 def test_strings_round_trip(strings: Any) -> None:  # noqa: ANN401
-    read = parse([fr.serialize_tensor(strings)], fr.SerializedTensor())[0]
+    read = parse([tf_io.serialize_tensor(strings)], fr.SerializedTensor())[0]
     if isinstance(strings, (str, bytes)):
         assert read == (strings.encode() if isinstance(strings, str) else strings)
     else:
@@ -258,10 +259,10 @@ def test_writing_arrays_of_another_kind_raises(
 def test_tensors_that_differ_are_serialized_by_the_caller(tmp_path: Path) -> None:
     spec = {"t": fr.SerializedTensor()}
     tensors = [np.zeros(2), np.ones((1, 3), "int8")]
-    with pytest.raises(TypeError, match=r"fr\.serialize_tensor"):
+    with pytest.raises(TypeError, match=r"tf_io\.serialize_tensor"):
         fr.write(tmp_path / "a", {"t": np.zeros((2, 2))}, features=spec)
     fr.write(
-        tmp_path / "a", {"t": list(map(fr.serialize_tensor, tensors))}, features=spec
+        tmp_path / "a", {"t": list(map(tf_io.serialize_tensor, tensors))}, features=spec
     )
     batch: dict[str, Any] = fr.open(tmp_path / "a", features=spec).loader(2).peek()
     for found, tensor in zip(batch["t"], tensors, strict=True):
@@ -272,7 +273,7 @@ def test_tensors_that_differ_are_serialized_by_the_caller(tmp_path: Path) -> Non
 @pytest.mark.parametrize("tensor", [np.zeros(1, "M8[s]"), np.zeros(1, "S2"), {}])
 def test_serializing_unsupported_dtypes_raises(tensor: Any) -> None:  # noqa: ANN401
     with pytest.raises(TypeError):
-        fr.serialize_tensor(tensor)
+        tf_io.serialize_tensor(tensor)
 
 
 def test_specs_compare_by_value_and_pickle() -> None:
@@ -303,11 +304,11 @@ def test_specs_compare_by_value_and_pickle() -> None:
 def test_lists_of_bytes_are_serialized_whole(
     given: Untyped, shape: tuple[int, ...], expected: list[Untyped]
 ) -> None:
-    record = fr.encode_example({"t": fr.serialize_tensor(given)})
+    record = fr.encode_example({"t": tf_io.serialize_tensor(given)})
     batch = fr.parse_example([record], {"t": fr.SerializedTensor(shape, "bytes")})
     assert batch["t"].tolist() == [expected]
 
 
 def test_arrays_of_dtype_s_raise() -> None:
     with pytest.raises(TypeError, match=r"trailing NUL bytes .*list of bytes"):
-        fr.serialize_tensor(np.array([b"a\0"]))
+        tf_io.serialize_tensor(np.array([b"a\0"]))

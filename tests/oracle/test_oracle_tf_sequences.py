@@ -23,6 +23,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped
+from fastrec.compat import tf_io
 from oracle_example import sequence
 from oracle_tensorflow import (
     DTYPES,
@@ -90,7 +91,7 @@ def by_fastrec(
     """All columns, or None where fastrec refuses."""
     parse: Any = fr.parse_sequence_example
     if isinstance(records, bytes):
-        parse = fr.parse_single_sequence_example
+        parse = tf_io.parse_single_sequence_example
     try:
         found = parse(records, context, lists)
     except REFUSED:
@@ -253,7 +254,7 @@ def test_partitions_divide_the_values_of_each_step(kind: str, splits: Any) -> No
             wanted = by_tensorflow(given, {}, specs, {})
             assert wanted is not None
             assert by_fastrec(given, {}, specs) == wanted
-    _, parsed = fr.parse_single_sequence_example(records[0], None, specs)
+    _, parsed = tf_io.parse_single_sequence_example(records[0], None, specs)
     assert parsed["a"].tolist() == [[step] if step else [] for step in STEP_ROWS]
 
 
@@ -267,7 +268,7 @@ def test_rows_that_mix_steps_are_refused() -> None:
     _, theirs = tf.io.parse_single_sequence_example(record, None, specs)
     assert theirs["a"].to_list() == [[[1, 2]], [[]]]
     with pytest.raises(fr.SchemaError, match="partitions 2 items"):
-        fr.parse_single_sequence_example(record, None, specs)
+        tf_io.parse_single_sequence_example(record, None, specs)
 
 
 @pytest.mark.parametrize("length", [1, 2])

@@ -69,7 +69,7 @@ def by_fastrec(records: Any, spec: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """Columns, or None where fastrec refuses."""
     parse: Any = fr.parse_example
     if isinstance(records, bytes):
-        parse = fr.parse_single_example
+        parse = tf_io.parse_single_example
     try:
         parsed = parse(records, spec)
     except REFUSED:
@@ -373,7 +373,7 @@ def test_decode_raw(
     except REFUSED_BY_TENSORFLOW:
         want = None
     try:
-        got = fr.decode_raw(
+        got = tf_io.decode_raw(
             strings, dtype, little_endian=little_endian, fixed_length=fixed_length
         )
     except ValueError:
@@ -481,8 +481,8 @@ def test_parse_tensor_returns_what_tensorflow_returns() -> None:
             serialized = tf.io.serialize_tensor(tensor).numpy()
             wanted = np.asarray(tf.io.parse_tensor(serialized, dtype).numpy(), object)
             for found in (
-                fr.parse_tensor(serialized),
-                fr.parse_tensor(serialized, name),
+                tf_io.parse_tensor(serialized),
+                tf_io.parse_tensor(serialized, name),
                 tf_io.parse_tensor(serialized, dtype),
             ):
                 assert found.shape == wanted.shape

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 import fastrec as fr
 from columns import Untyped
-from oracle_protobuf import sequence_by_protobuf, sequence_class
+from fastrec.compat import tf_io, tf_train
+from oracle_protobuf import sequence_by_protobuf
 from written import records_in, sequences
 
 
@@ -81,7 +82,7 @@ def test_protobuf_reads_encoded_records(
         },
     )
     # Protobuf omits empty parts.
-    parsed = sequence_class().FromString(record)
+    parsed = tf_train.SequenceExample.FromString(record)
     n_empty = 2 * (not context) + 2 * (not lists)
     assert len(parsed.SerializeToString()) + n_empty >= len(record)
 
@@ -275,7 +276,7 @@ def test_lists_round_trip(
         "words": fr.VarLen("bytes"),
     }
     for i, (record, row) in enumerate(zip(records_in(path), rows, strict=True)):
-        got, got_lists = fr.parse_single_sequence_example(
+        got, got_lists = tf_io.parse_single_sequence_example(
             record, context_features=context, sequence_features=lists
         )
         assert got["i"] == i

@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 
 import fastrec as fr
 from children import run_python
-from oracle_protobuf import example_class
+from fastrec.compat import tf_io, tf_train
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -53,7 +53,7 @@ class Text(str):
 
 def parsed(record: bytes) -> Features:
     """Return the kind and values of every feature, as read by protobuf."""
-    features = example_class().FromString(record).features.feature
+    features = tf_train.Example.FromString(record).features.feature
     return {
         key: (
             feature.WhichOneof("kind"),
@@ -116,7 +116,7 @@ def test_records_have_the_size_protobuf_writes(
 ) -> None:
     record = fr.encode_example({key: values for key, (_, values) in features.items()})
     # Protobuf omits `features` only in an empty message.
-    assert len(example_class().FromString(record).SerializeToString()) == len(record)
+    assert len(tf_train.Example.FromString(record).SerializeToString()) == len(record)
 
 
 @given(values=st.lists(int64s, max_size=300))
@@ -697,7 +697,7 @@ def test_specs_determine_how_a_row_is_encoded(path: Path) -> None:
     [wanted] = fr.read_records(path)
     for specs in (features, fr.Schema(features)):
         assert fr.encode_example(row, features=specs) == wanted
-    back = fr.parse_single_example(wanted, features)
+    back = tf_io.parse_single_example(wanted, features)
     assert back["image"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert back["box"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
     with pytest.raises(ValueError, match="image"):
@@ -714,10 +714,10 @@ def test_masked_crc32c_equals_the_stored_checksum(path: Path) -> None:
         writer.write_record(record)
     frame = path.read_bytes()
     head, tail = frame[8:12], frame[-4:]
-    assert fr.masked_crc32c(frame[:8]) == int.from_bytes(head, "little")
+    assert tf_io.masked_crc32c(frame[:8]) == int.from_bytes(head, "little")
     held_as: list[Any] = [record, bytearray(record), np.frombuffer(record, np.uint8)]
     for held in held_as:
-        assert fr.masked_crc32c(held) == int.from_bytes(tail, "little")
+        assert tf_io.masked_crc32c(held) == int.from_bytes(tail, "little")
 
 
 @pytest.mark.parametrize(

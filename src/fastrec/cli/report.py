@@ -197,7 +197,7 @@ def _reduced(data: bytes) -> str | None:
     spec = fr.Image(_THUMBNAIL, fit="center_crop")
     example = fr.encode_example({"image": data})
     try:
-        pixels = fr.parse_single_example(example, {"image": spec})["image"]
+        pixels = fr.parse_example([example], {"image": spec})["image"][0]
     except (fr.Error, MissingExtraError):
         return None
     return picture_of(pixels)

@@ -15,18 +15,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
-from fastrec.arrays.batch import Batch, BytesArray, Row
+from fastrec import _core
+from fastrec.arrays.batch import Batch, BytesArray, Row, row_of
+from fastrec.arrays.bytes import reshaped
 from fastrec.dataset.open import read_records
+from fastrec.errors import DecodeError, SchemaError
 from fastrec.example import parse
 from fastrec.example.parse import Strings
-from fastrec.features import tensor as tensors
+from fastrec.features.base import numpy_dtype
 from fastrec.features.ragged import Partition, Ragged
+from fastrec.features.tensor import SerializedTensor, serialized_rows
 from fastrec.storage.paths import Paths
 from fastrec.writer.writer import Writer
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = [
     "FixedLenFeature",
@@ -37,6 +45,7 @@ __all__ = [
     "TFRecordWriter",
     "VarLenFeature",
     "decode_raw",
+    "masked_crc32c",
     "parse_example",
     "parse_sequence_example",
     "parse_single_example",
@@ -100,8 +109,8 @@ class SparseFeature(NamedTuple):
 def parse_example(
     serialized: Strings,
     features: Mapping[str, Any],
-    example_names: object = None,  # noqa: ARG001 (errors name the record by its index)
-    name: str | None = None,  # noqa: ARG001
+    example_names: object = None,
+    name: str | None = None,
 ) -> Batch:
     """Same as `fastrec.parse_example`."""
     return parse.parse_example(serialized, features)
@@ -110,19 +119,36 @@ def parse_example(
 def parse_single_example(
     serialized: bytes,
     features: Mapping[str, Any],
-    example_names: object = None,  # noqa: ARG001 (as above)
-    name: str | None = None,  # noqa: ARG001
+    example_names: object = None,
+    name: str | None = None,
 ) -> Row:
-    """Same as `fastrec.parse_single_example`."""
-    return parse.parse_single_example(serialized, features)
+    """Decode one serialized tf.train.Example as a row.
+
+    Parameters
+    ----------
+    serialized : bytes-like
+    features : mapping of str to specs
+        As for `fastrec.parse_example`.
+
+    Returns
+    -------
+    dict of str to scalar, bytes or array
+        The row, like ``ds[i]``.
+
+    Raises
+    ------
+    DecodeError, SchemaError
+        If the record is unreadable or does not fit its spec.
+    """
+    return parse.parse_row(serialized, features)
 
 
 def parse_sequence_example(
     serialized: Strings,
     context_features: Mapping[str, Any] | None = None,
     sequence_features: Mapping[str, Any] | None = None,
-    example_names: object = None,  # noqa: ARG001 (as above)
-    name: str | None = None,  # noqa: ARG001
+    example_names: object = None,
+    name: str | None = None,
 ) -> tuple[Batch, Batch, dict[str | bytes, npt.NDArray[Any]]]:
     """Same as `fastrec.parse_sequence_example`."""
     return parse.parse_sequence_example(serialized, context_features, sequence_features)
@@ -132,13 +158,83 @@ def parse_single_sequence_example(
     serialized: bytes,
     context_features: Mapping[str, Any] | None = None,
     sequence_features: Mapping[str, Any] | None = None,
-    example_name: object = None,  # noqa: ARG001 (as above)
-    name: str | None = None,  # noqa: ARG001
+    example_name: object = None,
+    name: str | None = None,
 ) -> tuple[Row, Row]:
-    """Same as `fastrec.parse_single_sequence_example`."""
-    return parse.parse_single_sequence_example(
-        serialized, context_features, sequence_features
+    """Decode one serialized tf.train.SequenceExample as two rows.
+
+    Parameters
+    ----------
+    serialized : bytes-like
+    context_features, sequence_features : mapping of str to specs, optional
+        As for `fastrec.open`.
+
+    Returns
+    -------
+    context, sequence : dict of str to scalar, bytes or array
+        The rows of both sections.
+
+    Raises
+    ------
+    DecodeError, SchemaError
+        If the record is unreadable or does not fit its spec.
+    """
+    parse.check_record(serialized)
+    context, sequence, _ = parse.parse_sequence_example(
+        [serialized], context_features, sequence_features
     )
+    return row_of(context, 0), row_of(sequence, 0)
+
+
+def parse_tensor(
+    serialized: bytes,
+    out_type: Any = None,  # noqa: ANN401 (NumPy's dtype, or TensorFlow's)
+    name: str | None = None,
+) -> npt.NDArray[Any]:
+    """Parse one serialized tensor, like tf.io.parse_tensor.
+
+    Parameters
+    ----------
+    serialized : bytes-like
+        A result of ``tf.io.serialize_tensor``.
+    out_type : dtype-like, optional
+        The required dtype; ``"bytes"`` for strings. Nothing is converted.
+
+    Returns
+    -------
+    ndarray
+        A new array. Strings are an object array of bytes; bfloat16 values are their
+        bits (uint16) unless ml_dtypes is imported.
+
+    Raises
+    ------
+    DecodeError
+        If `serialized` is malformed.
+    SchemaError
+        If it is not a tensor of a supported dtype, or not of `out_type`.
+
+    Examples
+    --------
+    >>> parse_tensor(serialize_tensor([[1.5, 2.0]]), "float64")
+    array([[1.5, 2. ]])
+    """
+    parse.check_record(serialized)
+    dtype = getattr(out_type, "name", out_type)
+    required = None if dtype is None else SerializedTensor((), dtype).dtype
+    record = _core.encode_example({"tensor": serialized})
+    try:
+        row = parse.parse_row(record, {"tensor": SerializedTensor()})
+    except (DecodeError, SchemaError) as error:
+        # Without the place: the record exists only here.
+        msg = f"cannot parse the tensor: {error.reason}"
+        raise type(error)(msg, code=error.code) from None
+    tensor = row["tensor"]
+    is_strings = isinstance(tensor, (bytes, BytesArray))
+    array = np.asarray(tensor, object if is_strings else None)
+    actual = "bytes" if is_strings else array.dtype.name
+    if required not in (None, actual):
+        raise SchemaError(f"the tensor must have dtype {required}, got {actual}")
+    return array
 
 
 def decode_raw(
@@ -146,30 +242,132 @@ def decode_raw(
     out_type: Any,  # noqa: ANN401 (NumPy's dtype, or TensorFlow's)
     little_endian: bool = True,
     fixed_length: int | None = None,
-    name: str | None = None,  # noqa: ARG001
+    name: str | None = None,
 ) -> npt.NDArray[Any]:
-    """Same as `fastrec.decode_raw`."""
-    dtype = getattr(out_type, "as_numpy_dtype", out_type)
-    return parse.decode_raw(
-        input_bytes, dtype, little_endian=little_endian, fixed_length=fixed_length
-    )
+    r"""Decode byte strings as raw array memory, like tf.io.decode_raw.
 
+    Parameters
+    ----------
+    input_bytes : bytes, sequence of bytes, BytesArray, or object array of bytes
+    out_type : dtype-like
+        Any NumPy dtype of a fixed size.
+    little_endian : bool, default True
+        The byte order in the strings.
+    fixed_length : int, optional
+        Truncate or zero-pad strings to this many bytes.
 
-def parse_tensor(
-    serialized: bytes,
-    out_type: Any,  # noqa: ANN401 (NumPy's dtype, or TensorFlow's)
-    name: str | None = None,  # noqa: ARG001
-) -> npt.NDArray[Any]:
-    """Same as `fastrec.parse_tensor`."""
-    return parse.parse_tensor(serialized, getattr(out_type, "name", out_type))
+    Returns
+    -------
+    ndarray of shape (\*input_bytes.shape, n)
+        A new array with n values for each string, in native byte order.
+
+    Raises
+    ------
+    ValueError
+        If strings differ in length without `fixed_length`, or their length is not a
+        multiple of the item size.
+
+    Examples
+    --------
+    >>> decode_raw([b"\x01\x00", b"\x02\x00"], "int16")
+    array([[1],
+           [2]], dtype=int16)
+    """
+    dtype = numpy_dtype(getattr(out_type, "as_numpy_dtype", out_type))
+    if dtype.itemsize == 0:
+        raise SchemaError(f"out_type must have a fixed size, got {out_type!r}")
+    values: Any = input_bytes
+    is_one = isinstance(values, (bytes, bytearray, memoryview))
+    if isinstance(values, str):
+        raise TypeError(f"input_bytes must be bytes or a list, got {values!r}")
+    if isinstance(values, BytesArray):
+        strings = values
+    else:
+        values = values.tolist() if isinstance(values, np.ndarray) else values
+        strings = BytesArray.from_list([values] if is_one else values)
+    length = fixed_length
+    if length is None:
+        length = int(strings.lengths.flat[0]) if strings.size else 0
+    elif length <= 0:
+        raise ValueError(f"fixed_length must be at least 1, got {fixed_length}")
+    else:
+        flat = reshaped(strings, (strings.size,)).tolist()
+        padded = [string[:length].ljust(length, b"\0") for string in flat]
+        strings = reshaped(BytesArray.from_list(padded), strings.shape)
+    stored = np.dtype(np.uint8) if dtype == np.bool_ else dtype
+    stored = stored.newbyteorder("<" if little_endian else ">")
+    arrays = strings.as_array(stored, length // dtype.itemsize).astype(dtype)
+    return arrays[0] if is_one else arrays
 
 
 def serialize_tensor(
     tensor: npt.ArrayLike | BytesArray | str | bytes,
-    name: str | None = None,  # noqa: ARG001
+    name: str | None = None,
 ) -> bytes:
-    """Same as `fastrec.serialize_tensor`."""
-    return tensors.serialize_tensor(tensor)
+    r"""Serialize an array like tf.io.serialize_tensor.
+
+    Parameters
+    ----------
+    tensor : array-like, BytesArray, str or bytes
+        Of any shape, and of a dtype that `SerializedTensor` reads. ``str`` is encoded
+        as UTF-8.
+
+    Returns
+    -------
+    bytes
+        A serialized ``tensorflow.TensorProto``, for `SerializedTensor` and
+        ``tf.io.parse_tensor``.
+
+    Raises
+    ------
+    TypeError
+        If the dtype is not supported, or is NumPy's ``S``, which strips trailing NULs.
+
+    Notes
+    -----
+    Source: ``tensorflow/core/framework/{tensor,tensor_shape,types}.proto``.
+
+    Examples
+    --------
+    >>> serialize_tensor(np.array([1, 2], "int8"))
+    b'\x08\x06\x12\x04\x12\x02\x08\x02"\x02\x01\x02'
+    """
+    if not isinstance(tensor, (BytesArray, np.ndarray)):
+        array = np.asarray(tensor)
+        tensor = np.asarray(tensor, object) if array.dtype.kind in "SU" else array
+    if isinstance(tensor, np.ndarray) and tensor.dtype.kind == "S":
+        raise TypeError(
+            f"cannot serialize dtype {tensor.dtype}: NumPy strips trailing NUL bytes "
+            "from it; pass a list of bytes or an object array"
+        )
+    rows = tensor
+    if isinstance(tensor, np.ndarray) and tensor.dtype.kind in "UO":
+        rows = BytesArray.from_list(tensor.ravel().tolist())
+    return serialized_rows(reshaped(rows, (1, *tensor.shape))).tobytes()
+
+
+def masked_crc32c(data: Buffer) -> int:
+    """Compute the masked CRC-32C checksum of TFRecord files.
+
+    Parameters
+    ----------
+    data : bytes-like
+
+    Returns
+    -------
+    int
+        The CRC-32C of `data`, rotated right by 15 bits, plus 0xa282ead8 modulo 2**32.
+
+    Notes
+    -----
+    Source: ``tensorflow/core/lib/hash/crc32c.h``.
+
+    Examples
+    --------
+    >>> f"{masked_crc32c(b'123456789'):#010x}"
+    '0xc78ab0e5'
+    """
+    return _core.masked_crc32c(data)
 
 
 def _compression_of(options: object) -> Any:  # noqa: ANN401
@@ -203,9 +401,9 @@ class TFRecordDataset:
         self,
         filenames: Paths,
         compression_type: str | None = None,
-        buffer_size: int | None = None,  # noqa: ARG002
-        num_parallel_reads: int | None = None,  # noqa: ARG002
-        name: str | None = None,  # noqa: ARG002
+        buffer_size: int | None = None,
+        num_parallel_reads: int | None = None,
+        name: str | None = None,
     ) -> None:
         self._filenames = filenames
         if not isinstance(filenames, (str, bytes, os.PathLike)):

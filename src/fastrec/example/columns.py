@@ -396,7 +396,7 @@ def _memory(
     if spec.shape is None or spec.dtype is None:
         raise TypeError(
             f"cannot serialize arrays for {spec!r}, which has no shape and dtype; "
-            "write byte strings of fr.serialize_tensor()"
+            "write byte strings of fastrec.compat.tf_io.serialize_tensor()"
         )
     whole = dense(array)
     if whole.shape[1:] != spec.shape:

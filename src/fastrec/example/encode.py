@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastrec import _core
 from fastrec.example.columns import row_of_lists
 from fastrec.features.schema import Features, as_schema
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
-__all__ = ["encode_example", "encode_sequence_example", "masked_crc32c"]
+__all__ = ["encode_example", "encode_sequence_example"]
 
 
 def encode_example(
@@ -76,8 +73,8 @@ def encode_example(
     >>> import numpy as np
     >>> spec = {"image": fr.Raw((2, 2), "uint8")}
     >>> record = fr.encode_example({"image": np.eye(2, dtype="uint8")}, features=spec)
-    >>> fr.parse_single_example(record, spec)["image"].tolist()
-    [[1, 0], [0, 1]]
+    >>> fr.parse_example([record], spec)["image"].tolist()
+    [[[1, 0], [0, 1]]]
     """
     if features is not None:
         row = row_of_lists(row, as_schema(features))
@@ -120,35 +117,11 @@ def encode_sequence_example(
     ...     context={"length": 3}, feature_lists={"words": ["a", "b", "c"]}
     ... )
     >>> words = {"words": fr.FixedLenSequence((), "bytes")}
-    >>> _, lists = fr.parse_single_sequence_example(record, sequence_features=words)
+    >>> _, lists, _ = fr.parse_sequence_example([record], sequence_features=words)
     >>> lists["words"].tolist()
-    [b'a', b'b', b'c']
+    [[b'a', b'b', b'c']]
     """
     return _core.encode_sequence_example(
         {} if context is None else context,
         {} if feature_lists is None else feature_lists,
     )
-
-
-def masked_crc32c(data: Buffer) -> int:
-    """Compute the masked CRC-32C checksum of TFRecord files.
-
-    Parameters
-    ----------
-    data : bytes-like
-
-    Returns
-    -------
-    int
-        The CRC-32C of `data`, rotated right by 15 bits, plus 0xa282ead8 modulo 2**32.
-
-    Notes
-    -----
-    Source: ``tensorflow/core/lib/hash/crc32c.h``.
-
-    Examples
-    --------
-    >>> f"{masked_crc32c(b'123456789'):#010x}"
-    '0xc78ab0e5'
-    """
-    return _core.masked_crc32c(data)

@@ -36,7 +36,7 @@ class Image(Spec):
     Parameters
     ----------
     shape : tuple of int
-        Height and width of the column in pixels.
+        Height and width of the column in pixels, or height, width and channels.
     fit : str, default "exact"
         How images of other sizes become `shape`:
 
@@ -57,7 +57,7 @@ class Image(Spec):
         within 2. False interpolates between four pixels, as ``tf.image.resize`` does by
         default, to within 1; it is faster, and skips pixels of larger images.
     channels : {3, 1, 4}, default 3
-        RGB, grayscale or RGBA. Images with other channels are converted: alpha is dropped
+        In place of a third number in `shape`: RGB, grayscale or RGBA. Images with other channels are converted: alpha is dropped
         or opaque, as in TensorFlow.
     key : str or bytes, optional
         The feature's name, if it differs from the column's.
@@ -108,16 +108,21 @@ class Image(Spec):
         *,
         fit: Fit = "exact",
         antialias: bool = True,
-        channels: int = 3,
+        channels: int | None = None,
         key: str | bytes | None = None,
         default: int | None = None,
         dtype: Literal["uint8", "uint16", "float32"] = "uint8",
     ) -> None:
         checked = checked_item(shape)
-        if len(checked) != 2:
+        if len(checked) not in (2, 3):
             raise SchemaError(
-                f"shape must be (height, width), got {checked}; the number of channels "
-                "is channels="
+                f"shape must be (height, width) or (height, width, channels), got {checked}"
+            )
+        if channels is None:
+            channels = checked[2] if len(checked) == 3 else 3
+        elif len(checked) == 3 and channels != checked[2]:
+            raise SchemaError(
+                f"channels must be {checked[2]}, as in shape {checked}, got {channels!r}"
             )
         if fit not in get_args(Fit):
             names = ", ".join(map(repr, get_args(Fit)))
@@ -134,10 +139,13 @@ class Image(Spec):
             raise SchemaError(f'fit must be "exact" for dtype {dtype!r}, got {fit!r}')
         if dtype == "float32" and channels != 1:
             raise SchemaError(f"channels must be 1 for dtype 'float32', got {channels}")
-        self._set(shape=checked, fit=fit, channels=int(channels), dtype=dtype)
+        self._set(shape=checked[:2], fit=fit, channels=int(channels), dtype=dtype)
         self._set(antialias=true_or_false("antialias", antialias))
         self._set(default=None if default is None else int(default))
         self._set(key=checked_key(key))
+
+    def _arguments(self, module: str) -> list[str]:
+        return [a for a in super()._arguments(module) if a != "channels=3"]
 
     def _columns(self, name: str | bytes) -> list[Column]:
         column = Column(

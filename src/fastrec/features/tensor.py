@@ -23,8 +23,6 @@ from fastrec.features.base import (
 
 __all__ = [
     "SerializedTensor",
-    "field_header",
-    "serialize_tensor",
     "serialized_rows",
     "tensor_text",
 ]
@@ -151,55 +149,6 @@ def tensor_text(number: int, shape: tuple[int, ...]) -> str:
     )
 
 
-def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
-    r"""Serialize an array like tf.io.serialize_tensor.
-
-    Parameters
-    ----------
-    tensor : array-like, BytesArray, str or bytes
-        Of any shape, and of a dtype that `SerializedTensor` reads. ``str`` is encoded
-        as UTF-8.
-
-    Returns
-    -------
-    bytes
-        A serialized ``tensorflow.TensorProto``, for `SerializedTensor` and
-        ``tf.io.parse_tensor``.
-
-    Raises
-    ------
-    TypeError
-        If the dtype is not supported, or is NumPy's ``S``, which strips trailing NULs.
-
-    Notes
-    -----
-    Source: ``tensorflow/core/framework/{tensor,tensor_shape,types}.proto``.
-
-    Examples
-    --------
-    >>> serialize_tensor(np.array([1, 2], "int8"))
-    b'\x08\x06\x12\x04\x12\x02\x08\x02"\x02\x01\x02'
-    """
-    if isinstance(tensor, (str, bytes)):
-        strings = BytesArray.from_list([tensor])
-        return b"".join([_head("bytes", ()), *_string_fields(strings)])
-    if isinstance(tensor, BytesArray):
-        return b"".join([_head("bytes", tensor.shape), *_string_fields(tensor)])
-    array = np.asarray(tensor)
-    if array.dtype.kind == "S" and isinstance(tensor, np.ndarray):
-        raise TypeError(
-            f"cannot serialize dtype {array.dtype}: NumPy strips trailing NUL bytes "
-            "from it; pass a list of bytes or an object array"
-        )
-    if array.dtype.kind in "SU" and not isinstance(tensor, np.ndarray):
-        array = np.asarray(tensor, object)
-    if array.dtype.kind in "UO":
-        strings = BytesArray.from_list(array.ravel().tolist())
-        return b"".join([_head("bytes", array.shape), *_string_fields(strings)])
-    head = _head(array.dtype.name, array.shape) + field_header(4, array.nbytes)
-    return head + _little_endian(array).tobytes()
-
-
 def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8]:
     """Serialize each row of an array, or one row of strings, as a tensor."""
     shape = rows.shape[1:]
@@ -207,7 +156,7 @@ def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8
         parts = [_head("bytes", shape), *_string_fields(rows)]
         return np.frombuffer(b"".join(parts), np.uint8)[None]
     memory = _little_endian(rows).reshape(len(rows), math.prod(shape)).view(np.uint8)
-    text = _head(rows.dtype.name, shape) + field_header(4, memory.shape[1])
+    text = _head(rows.dtype.name, shape) + _field_header(4, memory.shape[1])
     head = np.frombuffer(text, np.uint8)
     return np.concatenate(
         [np.broadcast_to(head, (len(rows), len(head))), memory], axis=1
@@ -227,7 +176,7 @@ def _varint(value: int) -> bytes:
     return bytes([*head, value])
 
 
-def field_header(number: int, size: int) -> bytes:
+def _field_header(number: int, size: int) -> bytes:
     """Return the tag and length of a length-delimited field of `size` bytes."""
     return _varint(number << 3 | 2) + _varint(size)
 
@@ -237,13 +186,13 @@ def _head(dtype: str, shape: Sequence[int]) -> bytes:
     if dtype not in _NUMBERS:
         raise TypeError(f"cannot serialize tensors of dtype {dtype}")
     sizes = [b"\x08" + _varint(size) if size else b"" for size in shape]
-    dims = b"".join(field_header(2, len(size)) + size for size in sizes)
-    return b"\x08" + _varint(_NUMBERS[dtype]) + field_header(2, len(dims)) + dims
+    dims = b"".join(_field_header(2, len(size)) + size for size in sizes)
+    return b"\x08" + _varint(_NUMBERS[dtype]) + _field_header(2, len(dims)) + dims
 
 
 def _string_fields(strings: BytesArray) -> list[bytes]:
     flat = strings.tolist() if strings.ndim == 1 else _flat(strings.tolist())
-    return [part for text in flat for part in (field_header(8, len(text)), text)]
+    return [part for text in flat for part in (_field_header(8, len(text)), text)]
 
 
 def _flat(nested: list[Any]) -> list[bytes]:
