@@ -52,6 +52,10 @@ class Html(str):
 
     __slots__ = ()
 
+    def __html__(self) -> str:
+        """Return the text, which templates do not escape either."""
+        return self
+
 
 class ShortRow(dict[str, Any]):
     """A row whose repr abridges long values; a dict in everything else."""
@@ -161,7 +165,7 @@ def table(
     *,
     title: str = "",
     n_more: int = 0,
-) -> str:
+) -> Html:
     """Return a table as HTML.
 
     Cells that are `str` are texts, and are escaped; any other value is shown as
@@ -180,7 +184,7 @@ def table(
         parts.append("</tbody></table>")
     if n_more:
         parts.append(f"<p>... and {n_more:,} more</p>")
-    return f'<div style="overflow-x:auto">{"".join(parts)}</div>'
+    return Html(f'<div style="overflow-x:auto">{"".join(parts)}</div>')
 
 
 def _cells(row: Sequence[object]) -> str:

@@ -240,7 +240,6 @@ _PACKAGES = {
     "arrow": "pyarrow",
     "compat": "google",
     "image": "PIL",
-    "plot": "matplotlib",
     "tf": "tensorflow",
 }
 _DISPLAY_NAMES = {

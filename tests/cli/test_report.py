@@ -24,6 +24,7 @@ import pytest
 
 pytest.importorskip("typer")
 pytest.importorskip("rich")
+pytest.importorskip("jinja2")
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 pillow = pytest.importorskip("PIL.Image")
 

@@ -143,7 +143,6 @@ def test_wrong_urls_are_one_line_errors(server: ObjectServer) -> None:
         ("reshard", "FILE", "--num-shards", "2", "--out", "URL"),
         ("reshard", "FILE", "--num-shards", "2", "--out", "URL/"),
         ("shuffle", "FILE", "--out", "URL"),
-        ("shuffle-report", "FILE", "--plot", "URL.txt"),
         ("convert", "FILE", "--out", "URL.parquet"),
         ("convert", "URL.csv", "--out", "URL"),
     ],

@@ -10,7 +10,7 @@ import sys
 
 __all__ = ["main"]
 
-_EXTRA = frozenset({"click", "rich", "typer"})
+_EXTRA = frozenset({"click", "jinja2", "rich", "typer"})
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ _PANELS = {
     "Look": ("info", "head", "schema", "stats", "count", "sample", "query", "images"),
     "Check": ("verify", "repair", "index"),
     "Change": ("convert", "shuffle", "reshard", "split"),
-    "Measure": ("bench", "report", "shuffle-report", "demo"),
+    "Measure": ("bench", "report", "demo"),
 }
 _COMMANDS = {name: panel for panel, names in _PANELS.items() for name in names}
 # The modules with the functions of several commands. Any other has its command's name.
@@ -85,12 +85,12 @@ _PACKAGES = (
         "typer",
         "rich",
         "duckdb",
+        "jinja2",
         "isal",
         "pyarrow",
         "pillow",
         "opencv-python-headless",
     ),
-    "matplotlib",
     *("polars", "ray", "torch", "jax", "keras", "grain"),
     *("tensorflow", "tensorflow-cpu"),
 )
