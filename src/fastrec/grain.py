@@ -61,11 +61,10 @@ class DataSource(RandomAccessDataSource):
             return []
         batch = self._dataset[np.asarray(indices)]
         if n_rows(batch) != len(indices):
-            msg = (
+            raise ValueError(
                 f"transforms must return a row for each of the {len(indices)} records "
                 f"for Grain, got {n_rows(batch)} rows"
             )
-            raise ValueError(msg)
         return list(map(dict, rows_of(batch)))
 
     # The name that Grain calls to read many rows at once.

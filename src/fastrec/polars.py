@@ -73,8 +73,7 @@ def scan(
     """
     given: object = source
     if isinstance(given, Loader):
-        msg = "source must be a Dataset or paths, got a Loader"
-        raise TypeError(msg)
+        raise TypeError("source must be a Dataset or paths, got a Loader")
     dataset = source if isinstance(source, Dataset) else open_dataset(source)
 
     def frames(

@@ -147,11 +147,10 @@ def dataset(
     def batches() -> Iterable[Any]:
         iterator = iter(loader)
         if n_batches is not None and len(loader) - loader.step != n_batches:
-            msg = (
+            raise ValueError(
                 f"the loader is at step {loader.step} of {len(loader)}, but this dataset "
                 f"has epochs of {n_batches}: load states and seek before fr.tf.dataset()"
             )
-            raise ValueError(msg)
         # A generator ends after an error, so that ignore_errors() ends, too.
         return (parts(batch) for batch in iterator)
 
@@ -201,8 +200,9 @@ def _specs(
     """Return the type of each column, of which `batch` is an example."""
     unknown = [name for name in shapes if name not in batch]
     if unknown:
-        msg = f"shapes= names no column {unknown[0]!r}, got columns {[*batch]}"
-        raise KeyError(msg)
+        raise KeyError(
+            f"shapes= names no column {unknown[0]!r}, got columns {[*batch]}"
+        )
     padded = loader.dataset._any_width_columns()
     n_rows = _static_rows(loader)
     specs = {}
@@ -212,11 +212,10 @@ def _specs(
             row[0] = None
         given = list(shapes.get(name, row))
         if not tf.TensorShape(given).is_compatible_with(row):
-            msg = (
+            raise ValueError(
                 f"shapes= is {tuple(given)} for column {name!r}, but its rows are of "
                 f"shape {tuple(row)}: write None for a size that varies"
             )
-            raise ValueError(msg)
         specs[name] = _spec(name, column, [n_rows, *given])
     return specs
 
@@ -224,22 +223,20 @@ def _specs(
 def _shape(name: Key, column: Any) -> tuple[int | None, ...]:  # noqa: ANN401
     shape: tuple[int | None, ...] = getattr(column, "shape", ())
     if not shape:
-        msg = (
+        raise SchemaError(
             f"column {name!r} is of type {type(column).__name__}, which cannot be a "
             "tensor: transform= must return arrays"
         )
-        raise SchemaError(msg)
     return shape
 
 
 def _check(batch: Batch, specs: dict[Any, Any]) -> None:
     """Raise a SchemaError if a batch has other columns or shapes than the first one."""
     if batch.keys() != specs.keys():
-        msg = (
+        raise SchemaError(
             f"a batch has columns {[*batch]}, but the first one had {[*specs]}: "
             "transform= must make the same of every batch"
         )
-        raise SchemaError(msg)
     for name, column in batch.items():
         shape, expected = _shape(name, column), specs[name].shape
         if expected.is_compatible_with(shape):
@@ -276,11 +273,10 @@ def _dtype(name: Key, values: Any) -> Any:  # noqa: ANN401
     except TypeError:
         dtype = None
     if dtype is None or dtype == tf.string:
-        msg = (
+        raise SchemaError(
             f"column {name!r} is an array of {values.dtype}, which cannot be a tensor: "
             "transform= may convert it, and ds.select_columns([...]) leaves columns out"
         )
-        raise SchemaError(msg)
     return dtype
 
 

@@ -369,7 +369,7 @@ def leave_by_error(loader: fr.Loader) -> None:
 
 def raise_in_loop(loader: fr.Loader) -> None:
     for _ in loader:
-        raise KeyError("consumer")  # noqa: EM101
+        raise KeyError("consumer")
 
 
 def leave_at_the_end(loader: fr.Loader) -> None:

@@ -226,8 +226,9 @@ def parse_tensor(
         row = parse.parse_row(record, {"tensor": SerializedTensor()})
     except (DecodeError, SchemaError) as error:
         # Without the place: the record exists only here.
-        msg = f"cannot parse the tensor: {error.reason}"
-        raise type(error)(msg, code=error.code) from None
+        raise type(error)(
+            f"cannot parse the tensor: {error.reason}", code=error.code
+        ) from None
     tensor = row["tensor"]
     is_strings = isinstance(tensor, (bytes, BytesArray))
     array = np.asarray(tensor, object if is_strings else None)
@@ -414,12 +415,11 @@ class TFRecordDataset:
         return read_records(self._filenames, compression=self._compression or "auto")
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        msg = (
+        raise AttributeError(
             f"TFRecordDataset has no attribute {name!r}: it only yields serialized "
             "records; use fastrec.open(filenames, features=...).loader(batch_size), see "
             "docs/migration.md"
         )
-        raise AttributeError(msg)
 
 
 class TFRecordWriter(Writer):

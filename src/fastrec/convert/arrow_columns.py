@@ -193,9 +193,9 @@ def _values(array: pa.Array, name: str) -> Any:  # noqa: ANN401
 def _inner_values(array: pa.Array, name: str) -> Any:  # noqa: ANN401
     array = _decoded(array)
     if array.null_count:
-        reason = (
+        raise SchemaError(
             f"no feature can store column {name!r}: it has a null within a list; replace "
-            f"it, or {_OMIT}"
+            f"it, or {_OMIT}",
+            feature=name,
         )
-        raise SchemaError(reason, feature=name)
     return _values(array, name)

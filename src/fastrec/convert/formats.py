@@ -118,8 +118,7 @@ def _expanded(paths: Paths) -> list[str]:
         local = local_path(os.fspath(path))
         expanded += [local] if Path(local).is_dir() else expand(local)
     if not expanded:
-        msg = "paths must name at least one file, got none"
-        raise ValueError(msg)
+        raise ValueError("paths must name at least one file, got none")
     return expanded
 
 

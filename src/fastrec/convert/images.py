@@ -146,8 +146,10 @@ def _row(path: Path, parts: list[bytes], labels: dict[bytes, int]) -> dict[str, 
             image.verify()
     except Exception as error:  # Pillow raises errors of many kinds
         is_unknown = isinstance(error, UnidentifiedImageError)
-        reason = f"cannot read the image: {'unknown format' if is_unknown else error}"
-        raise CorruptionError(reason, str(path)) from error
+        raise CorruptionError(
+            f"cannot read the image: {'unknown format' if is_unknown else error}",
+            str(path),
+        ) from error
     row |= {"image": data, "filename": b"/".join(parts)}
     return row | {"class": parts[0], "label": labels[parts[0]]}
 

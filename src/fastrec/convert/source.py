@@ -107,6 +107,5 @@ def select_columns(
             f"columns= (--columns) must not repeat a name, got {columns!r}"
         )
     if not selected:
-        msg = "the data must have at least one column, got none"
-        raise ValueError(msg)
+        raise ValueError("the data must have at least one column, got none")
     return selected if columns is None else {name: selected[name] for name in columns}

@@ -92,11 +92,11 @@ class TableSource(Source):
                     array.cast(field.type) if array.type != field.type else array
                 )
             except pa.ArrowException as error:
-                reason = (
+                raise SchemaError(
                     f"cannot cast column {field.name!r} from {array.type} to {field.type}: "
-                    f"{error}; set its type with types= (--type)"
-                )
-                raise SchemaError(reason, feature=field.name) from error
+                    f"{error}; set its type with types= (--type)",
+                    feature=field.name,
+                ) from error
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
@@ -123,11 +123,10 @@ class ArrowSource(Source):
         for batch in self._reader:
             yield from map(columns_of, _slices(batch))
         if not self.n_rows:
-            msg = (
+            raise ValueError(
                 "data must have at least one row, got none; use fastrec.Writer to write "
                 "an empty file"
             )
-            raise ValueError(msg)
 
 
 def _dataset_reader(dataset: Any) -> pa.RecordBatchReader:  # noqa: ANN401

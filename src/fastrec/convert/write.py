@@ -87,11 +87,10 @@ def write(
         for i, row in enumerate(data):
             _write_row(writer, i, row)
         if not writer.n_records:
-            msg = (
+            raise ValueError(
                 "data must have at least one row, got none; use fastrec.Writer to write "
                 "an empty file"
             )
-            raise ValueError(msg)
     return writer.files
 
 

@@ -47,8 +47,9 @@ def cluster(address: str) -> Iterator[None]:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        msg = f"cannot connect to the Ray cluster {address!r}: {reason}"
-        raise ConnectionError(msg) from error
+        raise ConnectionError(
+            f"cannot connect to the Ray cluster {address!r}: {reason}"
+        ) from error
     try:
         yield
     finally:

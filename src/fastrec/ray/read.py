@@ -110,8 +110,7 @@ def read_tfrecords(
     _check_options(ray_options)
     given: object = source
     if isinstance(given, Loader):
-        msg = "source must be a Dataset or paths, got a Loader"
-        raise TypeError(msg)
+        raise TypeError("source must be a Dataset or paths, got a Loader")
     if not isinstance(source, Dataset):
         dataset = open_dataset(source, features=features)
     else:
@@ -121,8 +120,9 @@ def read_tfrecords(
     if not (
         shuffle is None or shuffle == "files" or isinstance(shuffle, FileShuffleConfig)
     ):
-        msg = f'shuffle must be None, "files" or a FileShuffleConfig, got {shuffle!r}'
-        raise ValueError(msg)
+        raise ValueError(
+            f'shuffle must be None, "files" or a FileShuffleConfig, got {shuffle!r}'
+        )
     view = dataset._view
     located = view.source.of(view.files.with_absolute_paths())
     known = located.with_schema(lambda schema: schema)  # inferred here, once
@@ -148,8 +148,7 @@ def _check_options(options: Collection[str]) -> None:
         if name not in of_ray:
             meant = nearest(name, known)
             hint = "" if meant is None else f"; did you mean {meant}=?"
-            msg = f"read_tfrecords() has no option {name!r}{hint}"
-            raise TypeError(msg)
+            raise TypeError(f"read_tfrecords() has no option {name!r}{hint}")
 
 
 class _Text(NamedTuple):

@@ -30,11 +30,10 @@ __all__ = ["Staging", "check_shared", "staging"]
 def check_shared(path: str) -> None:
     """Raise a ValueError for a URL: object stores cannot rename files."""
     if is_remote(path):
-        msg = (
+        raise ValueError(
             "tasks on a Ray cluster write to a directory that all nodes share, got "
             f"{redacted(path)!r}; write to such a directory, and copy the files"
         )
-        raise ValueError(msg)
 
 
 class Staging:

@@ -105,16 +105,16 @@ def write_tfrecords(
     """
     given: object = dataset
     if not isinstance(given, ray.data.Dataset):
-        msg = f"dataset must be a ray.data.Dataset, got {type(given).__name__}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"dataset must be a ray.data.Dataset, got {type(given).__name__}"
+        )
     check_shared(os.fsdecode(path))
     names = ShardNames(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100
     if not names.is_pattern:
-        msg = (
+        raise ValueError(
             'path must be a shard pattern such as "train-{shard:05d}.tfrecord", '
             f"got {os.fsdecode(path)!r}"
         )
-        raise ValueError(msg)
     if min_rows_per_file is not None:
         min_rows_per_file = positive_int("min_rows_per_file", min_rows_per_file)
     writer_options = {
@@ -186,10 +186,9 @@ class TFRecordsDatasink(Datasink):
         tasks = sorted(write_result.write_returns)
         n_records = sum(task.n_records for task in tasks)
         if n_records != write_result.num_rows:
-            msg = (
+            raise Error(
                 f"write tasks must write {write_result.num_rows} rows, got {n_records}"
             )
-            raise Error(msg)
         self.files = [file for task in tasks for file in task.files]
 
 

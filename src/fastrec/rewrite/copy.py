@@ -154,11 +154,13 @@ def split(
 def part_path(out: str, part: str) -> str:
     """Return the path of a part: `out` with ``{part}`` replaced by its name."""
     if "{part}" not in out:
-        msg = f"the output must contain {{part}}, the name of a part, got {redacted(out)!r}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"the output must contain {{part}}, the name of a part, got {redacted(out)!r}"
+        )
     if not part or not set(part).isdisjoint("/\\{}\0") or part in (".", ".."):
-        msg = f"the name of a part must be valid in a file name, got {part!r}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"the name of a part must be valid in a file name, got {part!r}"
+        )
     return out.replace("{part}", part)
 
 
@@ -178,8 +180,9 @@ def targets_of(
         name = plain_name(path) + _SUFFIXES[compression]
         target = os.path.join(directory, name)  # noqa: PTH118 (as the user wrote it)
         if ShardNames(target).is_pattern:
-            msg = f"cannot write {target!r}: it is a shard pattern; rename {path!r}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"cannot write {target!r}: it is a shard pattern; rename {path!r}"
+            )
         if sources.setdefault(target, path) != path:
             reason = f"both {printable(sources[target])} and {printable(path)} have this output"
             raise FileExistsError(errno.EEXIST, reason, target)
@@ -336,11 +339,10 @@ def output(
     names = ShardNames(out)
     is_limited = options.max_bytes is not None or options.max_records is not None
     if not names.is_pattern and (num_shards > 1 or is_limited):
-        msg = (
+        raise ValueError(
             "several shards require a shard pattern such as "
             f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {redacted(out)!r}'
         )
-        raise ValueError(msg)
     check_existing(names.existing(), files, overwrite=options.overwrite)
     with _writer(names, options) as writer:
         yield writer

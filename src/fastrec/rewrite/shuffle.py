@@ -79,11 +79,10 @@ def shuffle(
     overhead = n_records * (_INDEX_BYTES + is_counted * _COUNT_BYTES) + _READING_BYTES
     capacity = memory - overhead
     if capacity < _MIN_BYTES:
-        msg = (
+        raise ValueError(
             f"memory must be at least {overhead + _MIN_BYTES:,} bytes for {n_records:,} "
             f"records, got {memory:,}"
         )
-        raise ValueError(msg)
     bounds = even_bounds(n_records, num_shards)
     if shards is not None:
         bounds = bounds[shards.start : shards.stop + 1]

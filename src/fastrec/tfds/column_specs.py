@@ -96,10 +96,9 @@ def schema_of(
         if name not in columns or columns[name].encoding != "image":
             listed = [each for each in columns if columns[each].encoding == "image"]
             having = ", ".join(map(repr, listed)) or "none"
-            msg = (
+            raise SchemaError(
                 f"images= must name columns of images, got {name!r}; there are {having}"
             )
-            raise SchemaError(msg)
     specs = {name: _spec(columns[name], images.get(name)) for name in names}
     notes = {name: _note(columns[name], class_names.get(name, ())) for name in names}
     return Schema(
@@ -199,8 +198,7 @@ def _listed(column: StoredColumn, item: Image | Raw | None) -> Spec:
     if not column.lengths:
         return item
     if len(column.lengths) > 1:
-        msg = "encoded values in nested sequences"
-        raise SchemaError(msg)
+        raise SchemaError("encoded values in nested sequences")
     return List(item, column.lengths[0])
 
 

@@ -60,12 +60,14 @@ def columns_of(tree: object) -> dict[str, StoredColumn]:
         raise SchemaError(f"cannot read features.json: it has {reason}") from None
     for column in leaves:
         if column.name in columns:
-            msg = f"features.json must not have column {column.name!r} twice"
-            raise SchemaError(msg)
+            raise SchemaError(
+                f"features.json must not have column {column.name!r} twice"
+            )
         columns[column.name] = column
     if "" in columns:
-        msg = f"features.json must describe a FeaturesDict, got {columns[''].connector}"
-        raise SchemaError(msg)
+        raise SchemaError(
+            f"features.json must describe a FeaturesDict, got {columns[''].connector}"
+        )
     return columns
 
 
@@ -103,8 +105,7 @@ def _class_and_content(node: object) -> tuple[str, Mapping[str, Any]]:
     the content may be JSON in a string; or arguments of the class.
     """
     if not isinstance(node, Mapping):
-        msg = f"features.json must consist of dicts, got {node!r}"
-        raise SchemaError(msg)
+        raise SchemaError(f"features.json must consist of dicts, got {node!r}")
     if "type" in node:
         path, content = node["type"], node.get("content", {})
     else:
@@ -115,8 +116,9 @@ def _class_and_content(node: object) -> tuple[str, Mapping[str, Any]]:
     if isinstance(content, str):
         content = json.loads(content)
     if not isinstance(path, str) or not isinstance(content, Mapping):
-        msg = f"features.json must name the class of each feature, got {node!r}"
-        raise SchemaError(msg)
+        raise SchemaError(
+            f"features.json must name the class of each feature, got {node!r}"
+        )
     return path, content
 
 

@@ -56,18 +56,17 @@ class TfdsDirectory:
             splits = [_split(each) for each in proto_field(info, "splits", ())]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"{INFO} has another structure ({type(error).__name__}: {error})"
-            msg = f"cannot read {path!r}: {reason}"
-            raise ValueError(msg) from None
+            raise ValueError(f"cannot read {path!r}: {reason}") from None
         if _TFRECORD not in formats:
-            msg = (
+            raise ValueError(
                 f"cannot read {path!r}: its files are {formats[0]} files, not "
                 "TFRecord files; convert it with: tfds convert_format --dataset_dir="
                 f"{path} --out_file_format=tfrecord --out_path=NEW"
             )
-            raise ValueError(msg)
         if not any(sum(lengths) for _, lengths, _ in splits):
-            msg = f"cannot read {path!r}: {INFO} lists no split with shard lengths"
-            raise ValueError(msg)
+            raise ValueError(
+                f"cannot read {path!r}: {INFO} lists no split with shard lengths"
+            )
         return cls(
             folder,
             str(info.get("name", "")),
@@ -98,11 +97,11 @@ class TfdsDirectory:
                 n_missing = len(
                     {each for s, each in wanted if s == split} - listed.keys()
                 )
-                reason = (
+                raise self.folder.missing(
                     f"Missing {n_missing:,} of {len(self.lengths[split]):,} shards of "
-                    f"split {split!r} that {INFO} lists"
+                    f"split {split!r} that {INFO} lists",
+                    name,
                 )
-                raise self.folder.missing(reason, name)
         return [listed[name] for _, name in wanted]
 
     def _shard_name(self, split: str, number: int | None) -> str:
@@ -124,10 +123,9 @@ class TfdsDirectory:
         name = re.sub(r"{(\w+)}", lambda field: values.get(field[1], "{"), template)
         is_outside = os.path.isabs(name) or ".." in name.split("/")  # noqa: PTH117
         if "{" in name or "}" in name or is_outside:
-            msg = (
+            raise ValueError(
                 f"cannot read {str(self.folder)!r}: unknown name of files {template!r}"
             )
-            raise ValueError(msg)
         return name
 
     def columns(self) -> dict[str, StoredColumn]:
@@ -170,8 +168,7 @@ def _split(proto: Mapping[str, Any]) -> tuple[str, tuple[int, ...], str]:
     """Return the name, the shard lengths and the names of files of a split."""
     lengths = tuple(int(n) for n in proto_field(proto, "shard_lengths", ()))
     if min(lengths, default=0) < 0:
-        msg = f"shard lengths must not be negative, got {min(lengths)}"
-        raise ValueError(msg)
+        raise ValueError(f"shard lengths must not be negative, got {min(lengths)}")
     template = proto_field(proto, "filepath_template", "") or _TEMPLATE
     return str(proto["name"]), lengths, str(template)
 
@@ -204,11 +201,10 @@ def find_directory(top: Folder) -> Folder:
         listed = ", ".join(map(repr, names[:_MAX_LISTED]))
         if len(names) > _MAX_LISTED:
             listed += f" and {len(names) - _MAX_LISTED:,} more"
-        msg = (
+        raise ValueError(
             f"directory must contain one version of one data set, got {str(top)!r} with "
             f"{listed}; pass one of them"
         )
-        raise ValueError(msg)
     raise top.missing(
         f"No {INFO} in the directory. open_tfds() takes a directory, such as "
         "'tensorflow_datasets/mnist/3.0.1', and downloads nothing; fastrec.open reads "
@@ -221,9 +217,10 @@ def _json(folder: Folder, name: str) -> Mapping[str, Any]:
     try:
         content = json.loads(folder.read(name))
     except (ValueError, RecursionError) as error:
-        msg = f"cannot read {folder.path(name)!r}: it is not valid JSON ({error})"
-        raise ValueError(msg) from None
+        raise ValueError(
+            f"cannot read {folder.path(name)!r}: it is not valid JSON ({error})"
+        ) from None
     if not isinstance(content, Mapping):
-        msg = f"cannot read {folder.path(name)!r}: it must contain a dict"
-        raise ValueError(msg)  # noqa: TRY004
+        reason = "it must contain a dict"
+        raise ValueError(f"cannot read {folder.path(name)!r}: {reason}")  # noqa: TRY004
     return content

@@ -31,8 +31,9 @@ class Folder:
         """Return the folder of a path or URL, which need not exist."""
         path: object = given
         if not isinstance(path, (str, os.PathLike)):
-            msg = f"directory must be a path or URL, got {type(given).__name__}"
-            raise TypeError(msg)
+            raise TypeError(
+                f"directory must be a path or URL, got {type(given).__name__}"
+            )
         text = os.fspath(given)
         if not is_remote(text):
             return cls(text, path_of_url(text))

@@ -47,15 +47,13 @@ def pieces_of(split: str, lengths: Mapping[str, Sequence[int]]) -> list[Piece]:
     """
     given: object = split
     if not isinstance(given, str):
-        msg = f"split must be a str such as {_EXAMPLES}, got {split!r}"
-        raise TypeError(msg)
+        raise TypeError(f"split must be a str such as {_EXAMPLES}, got {split!r}")
     pieces = [
         piece for term in _PLUS.split(split) for piece in _pieces(term, split, lengths)
     ]
     if not pieces:
         counts = ", ".join(f"{name!r} has {sum(n):,}" for name, n in lengths.items())
-        msg = f"split {split!r} selects no records; {counts}"
-        raise ValueError(msg)
+        raise ValueError(f"split {split!r} selects no records; {counts}")
     return pieces
 
 
@@ -67,16 +65,16 @@ def _pieces(term: str, split: str, lengths: Mapping[str, Sequence[int]]) -> list
     if name == "all":
         if text is not None:
             listed = "+".join(f"{each}[{text}]" for each in lengths)
-            msg = f"split 'all' cannot be sliced, got {split!r}; pass {listed!r}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"split 'all' cannot be sliced, got {split!r}; pass {listed!r}"
+            )
         return [piece for each in lengths for piece in _pieces(each, split, lengths)]
     if name not in lengths:
         meant = nearest(name, list(lengths))
         hint = "" if meant is None else f"; did you mean {meant!r}?"
-        msg = (
+        raise ValueError(
             f"no split {name!r}; the dataset has {', '.join(map(repr, lengths))}{hint}"
         )
-        raise ValueError(msg)
     shards = lengths[name]
     begin, end = (0, sum(shards)) if text is None else _bounds(text, split, shards)
     ends = itertools.accumulate(shards)
@@ -122,12 +120,14 @@ def _bounds(text: str, split: str, shards: Sequence[int]) -> tuple[int, int]:
         raise _malformed(split) from None
     n_records = sum(shards)
     if max(abs(begin), abs(end)) > n_records:
-        msg = f"split {split!r} must be within the {n_records:,} records of the split"
-        raise ValueError(msg)
+        raise ValueError(
+            f"split {split!r} must be within the {n_records:,} records of the split"
+        )
     begin, end = (n + n_records if n < 0 else n for n in (begin, end))
     if begin > end:
-        msg = f"split {split!r} must not end before it begins, got {begin}:{end}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"split {split!r} must not end before it begins, got {begin}:{end}"
+        )
     return begin, end
 
 
@@ -135,8 +135,7 @@ def _of_percent(
     first: float | None, last: float | None, split: str, n_records: int
 ) -> tuple[int, int]:
     if abs(first or 0) > 100 or abs(last or 0) > 100:
-        msg = f"split {split!r} must have percentages of -100 to 100"
-        raise ValueError(msg)
+        raise ValueError(f"split {split!r} must have percentages of -100 to 100")
     begin = 0 if first is None else round(first * n_records / 100.0)
     return begin, n_records if last is None else round(last * n_records / 100.0)
 

@@ -51,8 +51,9 @@ class ShardNames:
         self._remote: RemotePath | None = None
         if is_remote(path):
             if is_http(path):
-                msg = f"cannot write {redacted(path)!r}: HTTP servers are read-only"
-                raise ValueError(msg)
+                raise ValueError(
+                    f"cannot write {redacted(path)!r}: HTTP servers are read-only"
+                )
             self._remote = remote_path(path, storage_options)
             # Shards are written here, and then uploaded.
             directory = os.path.realpath(tempfile.gettempdir())
@@ -71,23 +72,22 @@ class ShardNames:
             _check_formats(parts)
             path.format(shard=0, num_shards=1)
         except (IndexError, KeyError, ValueError) as error:
-            msg = (
+            raise ValueError(
                 "a shard pattern must look like "
                 f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {redacted(path)!r}: '
                 f"{error!r}"
-            )
-            raise ValueError(msg) from None
+            ) from None
         fields = [field for _, field, _, _ in parts]
         self.has_num_shards = "num_shards" in fields
         if "shard" not in fields:
-            msg = f"a pattern with {{num_shards}} must have {{shard}}, got {redacted(path)!r}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"a pattern with {{num_shards}} must have {{shard}}, got {redacted(path)!r}"
+            )
         if "{" in os.path.dirname(path):  # noqa: PTH120 (the path is kept as given)
-            msg = (
+            raise ValueError(
                 "{shard} and {num_shards} must be in the last component of the path, "
                 f"got {redacted(path)!r}"
             )
-            raise ValueError(msg)
 
     def name(self, shard: int, num_shards: int | None) -> str:
         """Return the final path of a shard, or the pattern if `num_shards` is unknown."""
@@ -170,8 +170,7 @@ def _check_formats(
 ) -> None:
     for _, field, form, conversion in parts:
         if field and (conversion or not _FORMAT.fullmatch(form or "")):
-            msg = f"the format of {{{field}}} must be like 05d"
-            raise ValueError(msg)
+            raise ValueError(f"the format of {{{field}}} must be like 05d")
 
 
 def _short(name: str) -> str:

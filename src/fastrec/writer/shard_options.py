@@ -60,8 +60,9 @@ def checked_shard_options(
             f'such as "train-{{shard:05d}}.tfrecord", got {redacted(names.path)!r}'
         )
     if num_shards is not None and limits != (None, None):
-        msg = "num_shards cannot be combined with max_shard_bytes or max_shard_records"
-        raise ValueError(msg)
+        raise ValueError(
+            "num_shards cannot be combined with max_shard_bytes or max_shard_records"
+        )
     if names.is_pattern and num_shards is None and limits == (None, None):
         max_shard_bytes = _MAX_SHARD_BYTES
     if max_shard_bytes is not None:
@@ -82,8 +83,9 @@ def checked_shard_options(
         n_threads = non_negative_int("num_threads", num_threads)
     is_plain_file = not names.is_pattern and compression is None
     if true_or_false("append", append) and (overwrite or not is_plain_file):
-        msg = "append=True requires the path of one file, without overwrite and compression"
-        raise ValueError(msg)
+        raise ValueError(
+            "append=True requires the path of one file, without overwrite and compression"
+        )
     return num_shards, ShardOptions(
         overwrite=true_or_false("overwrite", overwrite),
         max_bytes=max_shard_bytes,

@@ -83,8 +83,7 @@ class ShardWriter:
     def _begin(self, *, append: bool) -> None:
         names, options = self._names, self._options
         if append and names.is_remote:
-            msg = f"append=True requires a local path, got {names.path!r}"
-            raise ValueError(msg)
+            raise ValueError(f"append=True requires a local path, got {names.path!r}")
         try:
             is_alone = self._lock.acquire()
         except OSError as error:
@@ -262,10 +261,9 @@ class ShardWriter:
         """Raise an error if the writer has failed, is closed or was forked."""
         path = printable(self._names.path)
         if os.getpid() != self._process:
-            msg = (
+            raise ValueError(
                 f"cannot use the writer of {path} in a forked process; create a new one"
             )
-            raise ValueError(msg)
         if self._queue.failures:
             failure = self._queue.failures[0]
             self.discard()
@@ -273,11 +271,11 @@ class ShardWriter:
                 raise OSError(failure.errno, failure.strerror, failure.filename)
             if isinstance(failure, Exception):
                 raise failure
-            msg = f"the writer of {path} was interrupted; its records are lost"
-            raise ValueError(msg)
+            raise ValueError(
+                f"the writer of {path} was interrupted; its records are lost"
+            )
         if self._is_closed:
-            msg = f"the writer of {path} is closed"
-            raise ValueError(msg)
+            raise ValueError(f"the writer of {path} is closed")
 
     def attempt(
         self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
