@@ -40,7 +40,8 @@ add_module_names = False
 autodoc_default_options = {"members": True, "inherited-members": "tuple,dict"}
 autodoc_member_order = "bysource"
 autodoc_mock_imports = [
-    *("grain", "jax", "keras", "polars", "pyarrow", "ray", "tensorflow", "torch")
+    *("google", "grain", "jax", "keras", "polars", "pyarrow", "ray", "tensorflow"),
+    "torch",
 ]
 autodoc_typehints = "none"  # docstrings name types, shapes and units
 napoleon_google_docstring = False
