@@ -280,7 +280,7 @@ def test_the_schema_as_json(testdata: Path) -> None:
 
 
 def json_rows_of_schema(path: Path) -> list[dict[str, Any]]:
-    shown, _ = run("schema", path, "--format", "json")
+    shown, _ = run("schema", path, "--json")
     return [json.loads(line) for line in shown.splitlines()]
 
 

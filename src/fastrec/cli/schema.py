@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import fastrec as fr
-from fastrec.cli.arguments import Columns, Paths, names_in
+from fastrec.cli.arguments import AsJson, Columns, Paths, names_in
 from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.terminal import console, json_line
 from fastrec.features.fixed import VarLen
@@ -24,7 +24,6 @@ _TF_DTYPES = {"int64": "tf.int64", "float32": "tf.float32", "bytes": "tf.string"
 class _Format(str, enum.Enum):
     PYTHON = "python"
     TF_IO = "tf.io"
-    JSON = "json"
 
 
 def check_names(ds: fr.Dataset, names: list[str] | None) -> list[str]:
@@ -43,6 +42,7 @@ def schema(
         _Format, typer.Option("--format", help="What to print.")
     ] = _Format.PYTHON,
     columns: Columns = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the specs of the features, to paste into a program.
 
@@ -56,7 +56,7 @@ def schema(
         ds = ds.select_columns(check_names(ds, names_in(columns)))
     specs, sections = ds.schema, ds.schema.sections
     out = console()
-    if format is _Format.JSON:
+    if as_json:
         out.print(json_line({name: _fields(part) for name, part in sections.items()}))
     elif format is _Format.TF_IO:
         out.print("import tensorflow as tf")

@@ -211,7 +211,7 @@ def _aggregated(
         if n_distinct <= _MAX_DISTINCT * count:
             frequent += [(name, i, value) for value in top or ()]
     if frequent:
-        counts = [f"count(*) FILTER (WHERE v{i} = ?)" for _, i, _ in frequent]
+        counts = [f"count_if(v{i} = ?)" for _, i, _ in frequent]
         [numbers] = table.rows(
             f"SELECT {', '.join(counts)} {relation}", [value for *_, value in frequent]
         )
