@@ -968,3 +968,41 @@ def test_examples_of_other_programs_are_tables(write: Write) -> None:
     assert table_of(fr.open(write(tfrecord_file(rows)))).to_pydict() == {
         "\u00e4": [0, 1, 2]
     }
+
+
+def test_an_inferred_schema_has_the_options_that_fit(testdata: Path) -> None:
+    ds = fr.open(testdata / "taxi-train-00000-of-00012.gz")
+    options = ds.schema.arrow_options
+    assert options["text"] == ["company", "payment_type"]
+    assert set(options["optional"]) == set(ds.schema), "none has several values"
+    types = pa.schema(Reader(ds, **options))
+    assert types.field("company").type == pa.large_string()
+    assert types.field("dropoff_latitude").type == pa.float32()
+    few = ds.select_columns(["fare", "company"]).schema.arrow_options
+    assert few["text"] == ["company"]
+    assert fr.Schema({"x": fr.VarLen("bytes")}).arrow_options == {
+        "text": [],
+        "optional": [],
+    }
+    lists = fr.open(testdata / "sequence-eval.gz").schema
+    assert lists.arrow_options == {"text": ["s"], "optional": ["f", "i"]}
+    assert {name: list(specs) for name, specs in lists.sections.items()} == {
+        "context_features": ["f", "i"],
+        "sequence_features": ["s"],
+    }
+
+
+def test_a_reader_reports_its_progress(data: DataSets) -> None:
+    seen: list[int] = []
+    pa.table(Reader(data.of((10,)), batch_size=4, progress=seen.append))
+    assert seen == [4, 8, 10]
+
+
+def test_a_reader_keeps_the_error_that_ended_its_stream(data: DataSets) -> None:
+    ds = data.of((40,)).with_features({"w": fr.VarLen("bytes", key="words")})
+    reader = Reader(ds, optional=["w"])
+    assert reader.error is None
+    with pytest.raises(pa.ArrowInvalid):
+        pa.table(reader)
+    assert isinstance(reader.error, fr.SchemaError)
+    assert reader.error.record is not None

@@ -304,6 +304,9 @@ def test_records_are_written_unchanged(path: Path, tmp_path: Path) -> None:
     found = answers(out, f"SELECT \"order\" AS i FROM '{table}'")
     assert [row["i"] for row in found] == [2**62 + i for i in expected]
     none = tmp_path / "none.tfrecord"
+    for option, value in (("--columns", "n"), ("--type", "n=int64")):
+        _, errors = run("convert", path, *options, none, option, value, status=2)
+        assert f"{option}: with --where, records are written unchanged" in errors
     _, errors = run("convert", path, "--where", "n = 99", "-o", none, status=2)
     assert errors == "error: no such records\n"
     assert not none.exists()

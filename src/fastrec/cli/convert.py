@@ -134,6 +134,11 @@ def convert(
     if (is_table or is_images) and is_remote(out):
         msg = f"only TFRecord files are written to URLs, got {redacted(out)}"
         raise typer.BadParameter(msg, param_hint="--out")
+    if where is not None and not is_table and not is_images:
+        for option, value in (("--columns", columns), ("--type", cast)):
+            if value is not None:
+                msg = "with --where, records are written unchanged"
+                raise typer.BadParameter(msg, param_hint=option)
     _check_used(
         out,
         is_records=not is_table and not is_images,
@@ -157,6 +162,8 @@ def convert(
         "max_shard_bytes": max_shard_bytes,
         "compression": compressed,
     }
+    is_read = is_table or is_images or where is not None
+    opened = _dataset(sources, where) if is_read else contextlib.nullcontext()
     try:
         with one_line_errors():
             existing = ShardNames(out).existing
@@ -166,11 +173,8 @@ def convert(
             reports_interrupt(existing),
             Bar("converting") as bar,
             one_line_errors(),
-            contextlib.ExitStack() as stack,
+            opened as ds,
         ):
-            ds = None
-            if is_table or is_images or where is not None:
-                ds = stack.enter_context(_dataset(sources, where))
             if ds is None:
                 source = open_source(
                     sources, columns=names, types=types, on_error=on_error.value
