@@ -161,7 +161,8 @@ def _first_read(serialized: fr.Dataset, seconds: float) -> tuple[int, int]:
     n_records = n_bytes = 0
     watch = Stopwatch()
     for batch in serialized.loader(256, num_threads=0, rank=0, world_size=1):
-        offsets = batch["record"].offsets
+        column: Any = batch["record"]
+        offsets = column.offsets
         n_records += len(offsets) - 1
         n_bytes += int(offsets[-1] - offsets[0])
         if n_bytes >= _SAMPLE_BYTES or watch.seconds > max(seconds, 0.1):
