@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("rich")
 Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("cv2")
 
 import fastrec as fr
 from commands import run

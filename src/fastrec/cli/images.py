@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
+import numpy.typing as npt
 import typer
 
 import fastrec as fr
@@ -20,9 +22,6 @@ from fastrec.options import extra
 from fastrec.storage.atomic import replacement
 from fastrec.storage.urls import redacted
 
-if TYPE_CHECKING:
-    from PIL import Image
-
 __all__ = ["images"]
 
 _FORMATS = ("JPEG", "PNG", "GIF", "WebP", "BMP", "TIFF")
@@ -30,9 +29,7 @@ _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 _MARGIN = 4
 _CAPTION_HEIGHT = 14
 _MAX_CAPTION = 24
-_MAX_PIXELS = 100_000_000  # of an image
-_BACKGROUND = "#ffffff"
-_INK = "#000000"
+_BLACK = (0, 0, 0)
 
 
 def images(
@@ -73,7 +70,7 @@ def images(
 ) -> None:
     """Make a contact sheet of images of random records.
 
-    The images are byte strings in a format that Pillow reads. One that cannot be read is
+    The images are byte strings in a format that OpenCV reads. One that cannot be read is
     an empty frame with the number of its record, and the exit status is 1.
     """
     if out.suffix.lower() not in _SUFFIXES:
@@ -82,8 +79,8 @@ def images(
     if out.exists() and not overwrite:
         msg = f"{out} exists; --overwrite replaces it"
         raise typer.BadParameter(msg, param_hint="--out")
-    with extra("image", "fastrec images"):
-        from PIL import Image as _  # noqa: F401
+    with extra("image", "fastrec images", "cv2"):
+        import cv2
     files = files_of(paths, joins=False)
     with when_interrupted("nothing was written"):
         tiles = list(_tiles(sampled_records(files, n, seed), column, label, side))
@@ -92,11 +89,12 @@ def images(
             msg = f"no record has {what}"
             raise fr.Error(msg)
         sheet = _sheet(tiles, side, has_captions=label is not None)
-        with replacement(out) as temporary, temporary.open("wb") as file:
-            sheet.save(file, _format_of(out))
+        _, encoded = cv2.imencode(out.suffix.lower(), sheet)
+        with replacement(out) as temporary:
+            temporary.write_bytes(encoded.tobytes())
     n_failed = sum(tile is None for tile, _ in tiles)
     console().print(
-        f"wrote {counted(len(tiles), 'image')}, {sheet.width}x{sheet.height}, to "
+        f"wrote {counted(len(tiles), 'image')}, {sheet.shape[1]}x{sheet.shape[0]}, to "
         f"{printable(out)}"
     )
     if n_failed:
@@ -107,11 +105,8 @@ def images(
         raise typer.Exit(1)
 
 
-def _format_of(path: Path) -> str:
-    return {".png": "PNG", ".webp": "WEBP"}.get(path.suffix.lower(), "JPEG")
-
-
-_Tile = tuple["Image.Image | None", str]
+_Pixels = npt.NDArray[Any]  # BGR
+_Tile = tuple[_Pixels | None, str]
 
 
 def _tiles(
@@ -150,44 +145,45 @@ def _caption(value: Any) -> str:  # noqa: ANN401
     return text if len(text) <= _MAX_CAPTION else text[: _MAX_CAPTION - 3] + "..."
 
 
-def _tile(data: bytes, side: int) -> Image.Image | None:
-    """Return an image that fits in a square, or None if it cannot be read."""
-    from PIL import Image, ImageOps
+def _tile(data: bytes, side: int) -> _Pixels | None:
+    """Return an image in a white square, or None if it cannot be read."""
+    import cv2
 
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            if image.width * image.height > _MAX_PIXELS:
-                return None
-            image.draft("RGB", (side, side))  # decodes a JPEG at a smaller scale
-            upright = ImageOps.exif_transpose(image)
-            rgb = upright.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    pixels = None
+    with contextlib.suppress(cv2.error):
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    if pixels is None:
         return None
-    rgb.thumbnail((side, side))
-    return rgb
-
-
-def _sheet(tiles: list[_Tile], side: int, *, has_captions: bool) -> Image.Image:
-    """Return the images in rows, as square as possible."""
-    from PIL import Image, ImageDraw
-
-    n_columns = math.ceil(math.sqrt(len(tiles)))
-    n_rows = math.ceil(len(tiles) / n_columns)
-    width = side + _MARGIN
-    height = width + (_CAPTION_HEIGHT if has_captions else 0)
-    sheet = Image.new(
-        "RGB", (n_columns * width + _MARGIN, n_rows * height + _MARGIN), _BACKGROUND
+    height, width = pixels.shape[:2]
+    scale = min(1.0, side / max(height, width))
+    width, height = max(1, round(width * scale)), max(1, round(height * scale))
+    top, left = (side - height) // 2, (side - width) // 2
+    square = np.full((side, side, 3), 255, np.uint8)
+    square[top : top + height, left : left + width] = cv2.resize(
+        pixels, (width, height), interpolation=cv2.INTER_AREA
     )
-    pen = ImageDraw.Draw(sheet)
-    for number, (tile, caption) in enumerate(tiles):
-        left = _MARGIN + number % n_columns * width
-        top = _MARGIN + number // n_columns * height
+    return square
+
+
+def _sheet(tiles: list[_Tile], side: int, *, has_captions: bool) -> _Pixels:
+    """Return the images in rows, as square as possible."""
+    import cv2
+
+    bottom = _MARGIN + side  # of an image in its cell
+    height = bottom + (_CAPTION_HEIGHT if has_captions else 0)
+    cells = []
+    for tile, caption in tiles:
+        cell = np.full((height, bottom, 3), 255, np.uint8)
+        text_at = _MARGIN, bottom + _CAPTION_HEIGHT - _MARGIN
         if tile is None:
-            pen.rectangle((left, top, left + side - 1, top + side - 1), outline=_INK)
-            pen.text((left + _MARGIN, top + _MARGIN), caption, fill=_INK)
-            continue
-        sheet.paste(
-            tile, (left + (side - tile.width) // 2, top + (side - tile.height) // 2)
-        )
-        pen.text((left, top + side), caption, fill=_INK)
-    return sheet
+            text_at = 2 * _MARGIN, _CAPTION_HEIGHT + _MARGIN
+            cv2.rectangle(cell, (_MARGIN, _MARGIN), (bottom - 1, bottom - 1), _BLACK)
+        else:
+            cell[_MARGIN:bottom, _MARGIN:] = tile
+        cv2.putText(cell, caption, text_at, cv2.FONT_HERSHEY_PLAIN, 0.8, _BLACK)
+        cells.append(cell)
+    n_columns = math.ceil(math.sqrt(len(cells)))
+    cells += [np.full_like(cells[0], 255)] * (-len(cells) % n_columns)
+    rows = [cells[i : i + n_columns] for i in range(0, len(cells), n_columns)]
+    sheet = cv2.vconcat([cv2.hconcat(row) for row in rows])
+    return np.pad(sheet, ((0, _MARGIN), (0, _MARGIN), (0, 0)), constant_values=255)
