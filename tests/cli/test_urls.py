@@ -21,6 +21,7 @@ from oracle import example, tfrecord_file
 from s3_server import S3
 from written import payloads
 
+pytest.importorskip("duckdb", reason="duckdb is not installed")
 pytest.importorskip("obstore", reason="extra `remote` is not installed")
 pytest.importorskip("fsspec", reason="extra `remote` is not installed")
 
