@@ -24,7 +24,6 @@ from fastrec.cli.outputs import reports_interrupt
 from fastrec.cli.preview import preview, preview_row
 from fastrec.cli.softmax import Softmax
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
-from fastrec.writer.shard_names import ShardNames
 
 __all__ = ["demo"]
 
@@ -33,7 +32,7 @@ _N_SHARDS = 6
 _DIRECTORY = Path("fastrec-demo")
 _MIN_QUOTED_S = 0.5  # of warm reading behind a rate
 _N_PIXELS = demo_images.SIDE**2
-_SHADES = np.array(list(" .:-=+*#%@"))
+_FEATURES = {"image": fr.Raw((demo_images.SIDE, demo_images.SIDE), "uint8")}
 
 
 def demo(
@@ -78,45 +77,30 @@ def _train_model(out: Console, folder: Path, n_records: int, batch_size: int) ->
     folder.mkdir(parents=True, exist_ok=True)
     with reports_interrupt(lambda: map(str, folder.iterdir())):
         train = _written(out, folder, "train", n_records, _N_SHARDS)
-        test_files = _written(out, folder, "test", n_records // 6, 1)
+        test = fr.open(_written(out, folder, "test", n_records // 6, 1))
     pattern = f"{glob.escape(str(folder))}/train-*-of-{_N_SHARDS:05d}.tfrecord"
     ds = _opened(out, pattern, train)
-    _print_code(out, "print(ds.schema)")
-    out.print(repr(ds.schema))
     row = ds[0]
     _print_code(out, "ds[0]")
     shown = ", ".join(f"{name!r}: {preview(value)}" for name, value in row.items())
     out.print(f"{{{shown}}}  # {demo_images.KINDS[row['label']]}")
-    pixels = np.frombuffer(row["image"], np.uint8).astype(int)
-    picture = _SHADES[pixels * len(_SHADES) // 256].reshape(-1, demo_images.SIDE)
-    for line in picture[::2]:  # characters are about twice as high as wide
-        out.print("    " + "".join(line).rstrip())
-
-    _print_code(out, f"for batch in ds.loader({batch_size}): pass")
-    _read_and_print(out, ds, ds.loader(batch_size), seconds=60)
+    _read_and_print(out, ds, batch_size, seconds=60)
 
     loader = ds.loader(batch_size, shuffle=True)
     _print_code(out, f"loader = ds.loader({batch_size}, shuffle=True)")
     out.print(f"training: softmax regression in NumPy, {_N_EPOCHS} epochs")
     model = Softmax(_N_PIXELS, len(demo_images.KINDS))
     for epoch in range(1, _N_EPOCHS + 1):
-        watch = Stopwatch()
-        loss = 0.0
+        watch, loss = Stopwatch(), 0.0
         with Bar(f"epoch {epoch} of {_N_EPOCHS}") as bar:
             for step, batch in enumerate(loader, start=1):
                 loss += model.train(*_samples(batch))
                 bar(step, len(loader), f"loss {loss / step:.3f}")
-        out.print(
-            f"epoch {epoch}: loss {loss / len(loader):.3f}, "
-            f"{rate(n_records, watch.seconds)} records/s"
-        )
-    _print_code(out, "loader.state_dict()")
-    out.print(repr(loader.state_dict()))
-    test = fr.open(test_files)
+        speed = rate(n_records, watch.seconds)
+        out.print(f"epoch {epoch}: loss {loss / len(loader):.3f}, {speed} records/s")
     out.print(
         f"accuracy: {_accuracy(model, loader):.1%} of the training records, "
-        f"{_accuracy(model, test.loader(batch_size)):.1%} of {len(test):,} test records "
-        f"(guessing: {1 / len(demo_images.KINDS):.0%})",
+        f"{_accuracy(model, test.loader(batch_size)):.1%} of {len(test):,} test records",
         style="bold",
     )
     # The command of an environment that is not activated is not on the PATH.
@@ -132,48 +116,38 @@ def _written(
 
     Other files with these names are an error.
     """
-    names = ShardNames(
-        str(folder / (part + "-{shard:05d}-of-{num_shards:05d}.tfrecord"))
-    )
-    files = [names.name(shard, n_shards) for shard in range(n_shards)]
+    names = [f"{part}-{n:05d}-of-{n_shards:05d}.tfrecord" for n in range(n_shards)]
+    files = [str(folder / name) for name in names]
     if all(map(os.path.exists, files)) and len(fr.open(files)) == n_records:
         where = f"{part} files in {printable(folder)}"
         out.print(f"using the {where} from an earlier demo")
         return files
-    watch = Stopwatch()
     blocks = demo_images.pictures(n_records, seed=int(part == "test"))
     images, labels = map(np.concatenate, zip(*blocks, strict=True))
+    pattern = folder / (part + "-{shard:05d}-of-{num_shards:05d}.tfrecord")
+    columns = {"image": images, "label": labels}
     try:
-        files = fr.write(
-            names.path,
-            {"image": images, "label": labels},
-            features={"image": fr.Raw((demo_images.SIDE, demo_images.SIDE), "uint8")},
-            num_shards=n_shards,
-        )
+        fr.write(pattern, columns, features=_FEATURES, num_shards=n_shards)
     except FileExistsError as error:
         reason = "the file exists; --dir names another directory"
         raise FileExistsError(error.errno, reason, error.filename) from error
-    n_bytes = sum(Path(file).stat().st_size for file in files)
     out.print(
-        f"wrote {counted(n_records, 'synthetic image')}, {size(n_bytes)}, to "
-        f"{counted(len(files), f'{part} file')} in {printable(folder)} in "
-        f"{watch.seconds:.1f} s"
+        f"wrote {counted(n_records, 'synthetic image')} to "
+        f"{counted(len(files), f'{part} file')} in {printable(folder)}"
     )
     return files
 
 
 def _samples(batch: Batch) -> tuple[Any, Any]:
     """Return images of shape ``(batch, pixels)`` and labels, without a copy."""
-    pictures = batch["image"]
-    assert isinstance(pictures, fr.BytesArray)
+    pictures: Any = batch["image"]
     return pictures.as_array("uint8", _N_PIXELS), batch["label"]
 
 
 def _accuracy(model: Softmax, loader: fr.Loader) -> float:
     """Return the share of records whose label the model predicts."""
-    hits = [
-        model.predict(pictures) == labels for pictures, labels in map(_samples, loader)
-    ]
+    samples = map(_samples, loader)
+    hits = [model.predict(pictures) == labels for pictures, labels in samples]
     return float(np.concatenate(hits).mean())
 
 
@@ -189,29 +163,25 @@ def _show_files(
     if not len(ds):
         out.print("no records to show")
         return
-    _print_code(out, "print(ds.schema)")
-    out.print(repr(ds.schema))
     _print_code(out, "ds.head(1)[0]")
     for line in preview_row(ds.head(1)[0]):
         out.print(line)
-    loader = ds.loader(batch_size)
-    _print_code(out, f"for batch in ds.loader({batch_size}): pass")
-
-    n_records = _read_and_print(out, ds, loader, seconds)
+    n_records = _read_and_print(out, ds, batch_size, seconds)
     if n_records < len(ds):
-        out.print(
-            f"read {n_records / len(ds):.1%} of the records (--seconds {seconds:g})"
-        )
+        share = n_records / len(ds)
+        out.print(f"read {share:.1%} of the records (--seconds {seconds:g})")
 
 
 def _read_and_print(
-    out: Console, ds: fr.Dataset, loader: fr.Loader, seconds: float
+    out: Console, ds: fr.Dataset, batch_size: int, seconds: float
 ) -> int:
     """Read the first records for at most `seconds`, then quote the rate of reading again.
 
     The first pass fills the page cache and does not count. Returns its records.
     """
-    n_records = n_batches = 0
+    _print_code(out, f"for batch in ds.loader({batch_size}): pass")
+    loader = ds.loader(batch_size)
+    n_records = n_batches = n_passes = 0
     watch = Stopwatch()
     with Bar("reading") as bar:
         for batch in loader:
@@ -220,19 +190,18 @@ def _read_and_print(
             bar(n_records, len(ds))
             if watch.seconds > seconds:
                 break
-    n_passes = 0
     watch = Stopwatch()
     while watch.seconds < _MIN_QUOTED_S:
         loader.seek(0)
         for _ in itertools.islice(loader, n_batches):
             pass
         n_passes += 1
-    n_read, n_bytes = n_passes * n_records, ds.nbytes / len(ds)  # sizes vary
+    per_s = n_passes * n_records / watch.seconds
     passes = counted(n_passes, "pass" if n_passes == 1 else "passe")
     out.print(
         f"read {counted(n_records, 'record')} in {passes} of "
-        f"{watch.seconds / n_passes:.3g} s: {rate(n_read, watch.seconds)} records/s, "
-        f"{rate(n_read * n_bytes / 1e6, watch.seconds)} MB/s"
+        f"{watch.seconds / n_passes:.3g} s: {rate(per_s, 1)} records/s, "
+        f"{rate(per_s * ds.nbytes / len(ds) / 1e6, 1)} MB/s"
     )
     return n_records
 
@@ -245,9 +214,12 @@ def _print_code(out: Console, line: str) -> None:
 
 
 def _opened(out: Console, paths: str | list[str], files: list[str]) -> fr.Dataset:
-    """Open `files`; print the code, and the number of records and bytes."""
+    """Open `files`; print the code, the number of records and bytes, and the schema."""
     ds = fr.open(files)
     _print_code(out, f"ds = fr.open({paths!r})")
     n_files = counted(len(ds.files), "file")
     out.print(f"{counted(len(ds), 'record')} in {n_files}, {size(ds.nbytes)}")
+    if len(ds):
+        _print_code(out, "print(ds.schema)")
+        out.print(repr(ds.schema))
     return ds

@@ -9,17 +9,16 @@ from numpy.typing import NDArray
 
 __all__ = ["Softmax"]
 
+_MOMENTUM = 0.9
+
 
 class Softmax:
     """A linear classifier of grey images, trained by gradient descent with momentum."""
 
-    def __init__(
-        self, n_pixels: int, n_kinds: int, *, rate: float = 0.05, momentum: float = 0.9
-    ) -> None:
+    def __init__(self, n_pixels: int, n_kinds: int, *, rate: float = 0.05) -> None:
         self.weights = np.zeros((n_pixels + 1, n_kinds), np.float32)  # last row: bias
         self._step = np.zeros_like(self.weights)
         self._rate = rate
-        self._momentum = momentum
 
     def train(self, pictures: NDArray[np.uint8], labels: NDArray[Any]) -> float:
         """Train on a batch of shape (n, n_pixels); return its mean loss before the step."""
@@ -30,7 +29,7 @@ class Softmax:
         loss = -np.log(chances[rows, labels] + 1e-9).mean()
         chances[rows, labels] -= 1
         gradient = inputs.T @ chances / len(labels)
-        self._step = self._momentum * self._step - self._rate * gradient
+        self._step = _MOMENTUM * self._step - self._rate * gradient
         self.weights += self._step
         return float(loss)
 
