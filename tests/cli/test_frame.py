@@ -89,10 +89,6 @@ def test_help_fits_the_terminal_and_loses_nothing(command: str, columns: int) ->
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("ls", "To see the size and kind of files: fastrec info PATH"),
-        ("fsck", "To verify checksums: fastrec verify PATH"),
-        ("Fix", "To copy the intact records of damaged files: fastrec repair PATH"),
-        ("to-parquet", "To convert from and to other formats: fastrec convert PATH"),
         ("verfy", "did you mean verify or query?"),
         ("qqq", "fastrec --help lists the commands"),
         ("a\x1b[31m", "no command 'a\\\\x1b[31m'"),
@@ -102,14 +98,6 @@ def test_an_unknown_command_gets_the_one_that_was_meant(name: str, answer: str) 
     _, errors = run(name, status=2)
     assert answer in errors
     assert "no command" in errors
-
-
-def test_synonyms_are_unique_and_no_commands() -> None:
-    from fastrec.cli.app import _SYNONYMS
-
-    words = [word for _, text in _SYNONYMS.values() for word in text.split()]
-    assert len(words) == len(set(words))
-    assert not set(words) & set(commands_in_help())
 
 
 def test_a_command_imports_no_other_command() -> None:

@@ -35,38 +35,6 @@ _COMMANDS = {name: panel for panel, names in _PANELS.items() for name in names}
 # The modules with the functions of several commands. Any other has its command's name.
 _MODULES = dict.fromkeys(("shuffle", "reshard", "split"), "rewrite")
 
-# What other tools call a command, and what the command is for.
-_SYNONYMS = {
-    "head": ("print the first records", "cat show print view peek less more dump"),
-    "info": ("see the size and kind of files", "ls list describe inspect size du file"),
-    "schema": ("see the features", "features columns spec specs types fields"),
-    "stats": ("summarize the columns", "summary summarize profile histogram"),
-    "count": ("count the records", "wc len length records"),
-    "sample": ("print random records", "random rand shuf tail"),
-    "query": (
-        "find or count records by SQL",
-        "sql select grep search find filter where",
-    ),
-    "images": ("see the images", "thumbnails pictures contact-sheet gallery img"),
-    "verify": ("verify checksums", "check doctor fsck validate lint test"),
-    "repair": ("copy the intact records of damaged files", "fix recover rescue"),
-    "index": ("build indexes", "idx reindex tfrecord2idx"),
-    "convert": (
-        "convert from and to other formats",
-        "to-parquet to-csv to-arrow export import from-csv from-parquet parquet csv",
-    ),
-    "reshard": (
-        "join files, or write others of another size or compression",
-        "shard repartition rewrite merge join concat combine copy cp "
-        + "gzip gunzip compress decompress expand",
-    ),
-    "split": ("divide the records at random", "divide partition train-test-split"),
-    "shuffle": ("write the records in random order", "randomize permute"),
-    "bench": ("measure the speed of reading", "benchmark speed time perf"),
-    "report": ("write a page about the files", "html page"),
-    "demo": ("see fastrec at work", "example tutorial try"),
-}
-
 _MAX_WIDTH = 100  # of help texts
 _ARGUMENT_TYPE = re.compile(r"(?<=[A-Z]) <.*>$")  # behind the name of an argument
 _EPILOG = (
@@ -191,9 +159,6 @@ def _one_line(error: fr.Error | OSError) -> str:
 def _unknown(name: str) -> str:
     """Return the error for an unknown command, with the one that was meant."""
     text = f"no command {printable(name)!r}"
-    for command, (purpose, synonyms) in _SYNONYMS.items():
-        if command in _COMMANDS and name.lower() in synonyms.split():
-            return f"{text}. To {purpose}: fastrec {command} PATH"
     if close := difflib.get_close_matches(name.lower(), _COMMANDS):
         return f"{text}; did you mean {' or '.join(close)}?"
     return f"{text}; fastrec --help lists the commands"
