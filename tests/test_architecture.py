@@ -80,7 +80,7 @@ LINES = {
     "src/fastrec": 4050,
     "src/fastrec/arrays": 1650,
     "src/fastrec/arrow": 600,
-    "src/fastrec/cli": 5350,
+    "src/fastrec/cli": 5250,
     "src/fastrec/compat": 620,
     "src/fastrec/convert": 1400,
     "src/fastrec/dataset": 2050,

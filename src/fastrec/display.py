@@ -7,8 +7,6 @@ that the same HTML is readable on light and dark backgrounds.
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -140,7 +138,8 @@ def picture_of(value: object) -> str | None:
     if isinstance(value, np.ndarray) and value.dtype == np.uint8:
         is_image = value.ndim == 2 or (value.ndim == 3 and value.shape[2] in (1, 3, 4))
         if is_image and all(8 <= side <= _MAX_PIXELS for side in value.shape[:2]):
-            return image_uri(_png(value))
+            png = _png(value)
+            return None if png is None else image_uri(png)
     return None
 
 
@@ -211,21 +210,15 @@ def _numbers_text(value: np.ndarray[Any, Any]) -> str:
     return f"{value.dtype}[{sides}]: {', '.join(texts)}{more}"
 
 
-def _png(pixels: np.ndarray[Any, Any]) -> bytes:
-    """Return uint8 pixels of shape (height, width) or (height, width, 1, 3 or 4) as PNG."""
-    height, width = pixels.shape[:2]
-    colour = {1: 0, 3: 2, 4: 6}[1 if pixels.ndim == 2 else pixels.shape[2]]
-    lines = pixels.reshape(height, -1)
-    unfiltered = np.concatenate([np.zeros((height, 1), np.uint8), lines], axis=1)
+def _png(pixels: np.ndarray[Any, Any]) -> bytes | None:
+    """Return uint8 pixels of shape (height, width) or (height, width, 1, 3 or 4) as PNG.
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        body = kind + data
-        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(unfiltered.tobytes()))
-        + chunk(b"IEND", b"")
-    )
+    None without OpenCV, of the extra ``image``.
+    """
+    try:
+        import cv2
+    except ModuleNotFoundError:
+        return None
+    if pixels.ndim == 3 and pixels.shape[2] > 1:
+        pixels = pixels[..., [2, 1, 0, 3][: pixels.shape[2]]]  # BGR
+    return bytes(cv2.imencode(".png", pixels)[1])

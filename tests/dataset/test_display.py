@@ -216,6 +216,7 @@ def test_arrays_show_their_first_rows(path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(28, 28), (28, 30, 1), (9, 8, 3), (8, 8, 4)])
 def test_pixels_are_shown_as_images(shape: tuple[int, ...]) -> None:
+    pytest.importorskip("cv2", reason="OpenCV is not installed")
     from PIL import Image
 
     pixels = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
