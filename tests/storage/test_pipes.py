@@ -51,6 +51,9 @@ def feed(fifo: Path) -> Iterator[Callable[[bytes], None]]:
             file.write(content)
 
     def begin(content: bytes) -> None:
+        # A reader that has not read the end may still have the previous FIFO open.
+        fifo.unlink()
+        os.mkfifo(fifo)
         threads.append(threading.Thread(target=write, args=(content,)))
         threads[-1].start()
 
