@@ -25,7 +25,6 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-import fastrec.loader.prefetch
 from children import SECONDS_TO_HANG
 from columns import Untyped, Write, open_dataset
 from numbered import ORDERS, loader_of
@@ -463,17 +462,16 @@ def test_rows_are_passed_over_in_workers_too(write: Write) -> None:
 def test_a_batch_that_a_signal_kept_is_the_next_again(
     ds: Untyped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conversion = "fastrec.loader.prefetch._with_note"
-    converted = fastrec.loader.prefetch._with_note
+    from_numpy = torch.from_numpy
 
     def interrupted(*_: object) -> None:
-        monkeypatch.setattr(conversion, converted)
+        monkeypatch.setattr(torch, "from_numpy", from_numpy)
         raise KeyboardInterrupt
 
     batches = iter(iterable(ds))
     found = []
     for _ in range(N_STEPS):
-        monkeypatch.setattr(conversion, interrupted)
+        monkeypatch.setattr(torch, "from_numpy", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(batches)
         found.append(next(batches)["n"].tolist())

@@ -23,6 +23,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped
+from counted_calls import MAX_CALLS, n_calls_of
 
 torch = pytest.importorskip("torch")
 
@@ -151,6 +152,13 @@ def on_late_device(ds: fr.Dataset, **options: Untyped) -> fr.Loader:
 
 
 # On the CPU.
+
+
+def test_a_batch_of_tensors_runs_few_python_functions(ds: fr.Dataset) -> None:
+    some = ds.select_columns(["n", "image"])
+    batches = iter(fr.torch.loader(some, 4, num_threads=1))
+    next(batches)
+    assert n_calls_of(batches.__next__) <= MAX_CALLS
 
 
 def test_tensors_stay_while_the_loop_goes_on(ds: fr.Dataset) -> None:

@@ -22,6 +22,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped, Write, open_dataset
+from counted_calls import MAX_CALLS, n_calls_of
 from oracle import example, tfrecord_file
 
 Check = Callable[[], None]
@@ -57,6 +58,16 @@ def test_transformed_batches_are_delivered_in_order(
     )
     assert loader.peek()["twice"].tolist() == list(range(0, 16, 2))
     assert loader.batch(3)["twice"].tolist() == list(range(48, 64, 2))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"pad_last": True}, {"transform": dict, "transform_threads": 0}]
+)
+def test_a_batch_runs_few_python_functions(ds: Untyped, options: Untyped) -> None:
+    batches = iter(ds.loader(8, num_threads=1, **options))
+    for _ in range(2):
+        next(batches)
+    assert n_calls_of(batches.__next__) <= MAX_CALLS
 
 
 @pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)

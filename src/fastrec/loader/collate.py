@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -28,6 +28,7 @@ from fastrec.sources.source import Reading
 from fastrec.sources.view import View
 from fastrec.transforms.batch_info import BatchInfo, Extra
 from fastrec.transforms.decode import DecodeStrings
+from fastrec.transforms.places import Places
 from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["VALID", "Collator", "OnTransformError", "Parts", "collator_of"]
@@ -169,6 +170,25 @@ class Collator:
         self.needs_info = not self.is_plain or bool(extra)
         # Whether a batch equals its only part.
         self.is_identity = not self.needs_info and len(self._readings) == 1
+        self.decodes = any(self._decoders)
+        # Whether a batch is its only part, with `__valid__` and after transforms that
+        # know nothing but the batch.
+        self.is_direct = (
+            len(self._readings) == 1
+            and not self._has_part_transforms
+            and not extra.keys() - {VALID}
+            and not any(t.needs_info or t.is_per_row for t in self._transforms)
+        )
+
+    def transformed(self, batch: Batch, places: Callable[[], Places]) -> Batch:
+        """Return a direct batch after the transforms."""
+        for transform in self._transforms:
+            try:
+                batch = transform(batch, None)
+            except Exception as error:
+                places().note_batch(error, transform.name)
+                raise
+        return batch
 
     @property
     def column_names(self) -> list[str | bytes]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastrec import _core
-from fastrec.loader.collate import Parts
+from fastrec.loader.collate import VALID, Parts
 from fastrec.loader.epoch_plan import EpochPlan, padded
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Window
@@ -84,14 +84,17 @@ class BatchDecoder:
         self._collator = collator = options.collator()
         self._pool = pool
         self._needs_places = not collator.is_plain or options.conversion is not None
-        self._is_identity = collator.is_identity and not self._needs_places
+        self._is_direct = collator.is_direct and options.transform_policy == "raise"
+        self._adds_valid = VALID in collator.column_names
+        finish = None if options.conversion is None else options.conversion.finish
+        self._places_are_late = finish is not None  # asked for after the next batch
         self._policy = options.row_policy
-        self._files = files.files if self._needs_places else []
         self._seed, self._epoch = at.seed, at.epoch
         self._times = times
         self._times_lock = threading.Lock()
         self._plan = plan
         self.last_bytes = 0  # the size of the last batch
+        self._step = 0  # of the last batch
         self._n_walked = 0  # records read without a plan
         # The transform pool takes a part of the prefetched batches and of the memory.
         n_ahead = max(1, options.prefetch - options.n_in_transform_pool)
@@ -146,18 +149,37 @@ class BatchDecoder:
 
     def next(self) -> Delivered | None:
         """Return the next batch; None at the end."""
-        if not self._is_identity:
+        if not self._is_direct:
             return self.collate(self.take())
         decoded = self._next_of_pipeline()
         if decoded is None:
             return None
-        parts, step, _, n_valid, n_bytes, unreadable = decoded
+        parts, step, n_rows, n_valid, n_bytes, unreadable = decoded
+        self._step = step
+        batch = parts[0][1]
+        if self._adds_valid:
+            valid = batch[VALID] = np.arange(n_rows) < n_valid
+            for span in unreadable:
+                valid[span.row] = False
+        if not self._collator.is_plain:
+            begin = clock()
+            batch = self._collator.transformed(batch, self._last_places)
+            self._times.transform_ns += clock() - begin
+        places: Any = self._last_places
+        if self._places_are_late:
+            places = self._last_places()
         skipped = unreadable_rows(unreadable) if unreadable else ()
         n_records = n_valid - len(unreadable)
         # Faster than Delivered(...), whose __new__ is Python code.
         return tuple.__new__(
-            Delivered, (parts[0][1], step, n_records, n_bytes, skipped, None)
+            Delivered, (batch, step, n_records, n_bytes, skipped, places)
         )
+
+    def _last_places(self) -> Places:
+        """Return the places of the batch that the pipeline has returned last."""
+        context = f" of step {self._step} of epoch {self._epoch}"
+        files = self._options.view.files.files
+        return Places(files, self.pipeline.places(), context)
 
     def _next_of_pipeline(
         self,
@@ -192,11 +214,13 @@ class BatchDecoder:
         if decoded is None:
             return None
         parts, step, n_rows, n_valid, n_bytes, unreadable = decoded
-        self.last_bytes = n_bytes + self._collator.decoded_bytes(parts)
+        self.last_bytes = n_bytes
+        if self._collator.decodes:
+            self.last_bytes += self._collator.decoded_bytes(parts)
         places = info = None
         if self._needs_places:
-            context = f" of step {step} of epoch {self._epoch}"
-            places = Places(self._files, self.pipeline.places(), context)
+            self._step = step
+            places = self._last_places()
         if self._collator.needs_info:
             info = self._info(step, n_rows, n_valid, places)
             if unreadable:

@@ -21,7 +21,6 @@ from fastrec.transforms.places import Places
 __all__ = ["Conversion", "Delivered", "Prefetcher", "Source", "with_conversion"]
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Delivered(NamedTuple):
@@ -32,7 +31,7 @@ class Delivered(NamedTuple):
     n_records: int
     n_bytes: int
     skipped: Sequence[SkippedRow] = ()
-    places: Places | None = None
+    places: Places | Callable[[], Places] | None = None  # callable until the next batch
 
 
 # Returns the next batch, or None at the end.
@@ -65,10 +64,12 @@ class Conversion:
 
     def __call__(self, batch: Batch, places: Places | None = None) -> Batch:
         """Convert a batch for immediate delivery."""
-        converted: Batch = _with_note(self.convert, batch, places)
-        if self.finish is None:
-            return converted
-        return _with_note(self.finish, converted, places)
+        try:
+            converted: Batch = self.convert(batch)
+            return converted if self.finish is None else self.finish(converted)
+        except Exception as error:
+            _note(error, places)
+            raise
 
 
 def with_conversion(loader: T, conversion: Conversion) -> T:
@@ -81,14 +82,11 @@ def with_conversion(loader: T, conversion: Conversion) -> T:
     return copied  # type: ignore[no-any-return]
 
 
-def _with_note(function: Callable[[T], R], batch: T, places: Places | None) -> R:
-    """Return ``function(batch)``; add a note with the batch's records to an error."""
-    try:
-        return function(batch)
-    except Exception as error:
-        if places is not None:
-            places.note_batch(error, "the conversion")
-        raise
+def _note(error: Exception, places: Places | Callable[[], Places] | None) -> None:
+    """Add a note with the batch's records to the error of a conversion."""
+    if places is not None:
+        known = places if isinstance(places, Places) else places()
+        known.note_batch(error, "the conversion")
 
 
 class Prefetcher:
@@ -117,34 +115,40 @@ class Prefetcher:
 
         Raises the error of the source or the conversion when its batch is due.
         """
-        while not self._is_at_end and len(self._ready) <= self._conversion.n_ahead:
-            self._take()
-        finish, announce = self._conversion.finish, self._conversion.announce
-        if not self._ready:
+        conversion, ready = self._conversion, self._ready
+        while not self._is_at_end and len(ready) <= conversion.n_ahead:
+            batch: Delivered | None = None
+            try:
+                batch = self._source()
+                if batch is None:
+                    self._is_at_end = True
+                else:
+                    converted = conversion.convert(batch.batch)
+                    ready.append(tuple.__new__(Delivered, (converted, *batch[1:])))
+            except Exception as error:  # noqa: BLE001 (raised when it is due)
+                if batch is not None:
+                    _note(error, batch.places)
+                self._error = error
+                self._is_at_end = True
+                # The traceback refers to this frame, so threads would outlive the
+                # iterator.
+                self._stop()
+        announce = conversion.announce
+        if not ready:
             if announce is not None:
                 announce(None)
             if self._error is not None:
                 raise self._error
             return None
-        first = self._ready.popleft()
+        first = ready.popleft()
         if announce is not None:
             # Refers to neither the batch nor the threads of the iterator.
             step, n_steps = first.step, self._n_steps
             announce(lambda: step + 1 == n_steps())
-        if finish is None:
+        if conversion.finish is None:
             return first
-        return first._replace(batch=_with_note(finish, first.batch, first.places))
-
-    def _take(self) -> None:
         try:
-            batch = self._source()
-            if batch is None:
-                self._is_at_end = True
-                return
-            converted = _with_note(self._conversion.convert, batch.batch, batch.places)
-            self._ready.append(batch._replace(batch=converted))
-        except Exception as error:  # noqa: BLE001 (raised when it is due)
-            self._error = error
-            self._is_at_end = True
-            # The traceback refers to this frame, so threads would outlive the iterator.
-            self._stop()
+            return first._replace(batch=conversion.finish(first.batch))
+        except Exception as error:
+            _note(error, first.places)
+            raise

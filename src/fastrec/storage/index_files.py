@@ -395,7 +395,7 @@ class IndexSearch:
     ) -> bool:
         found = file.find(
             names,
-            np.setdiff1d(numbers, self._stale),
+            np.setdiff1d(numbers, self._stale, assume_unique=True),
             self.versions,
             self._contents,
             needs_crcs=self._needs_crcs,

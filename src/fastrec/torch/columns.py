@@ -19,6 +19,21 @@ RaggedAs: TypeAlias = Literal["offsets", "nested"]
 # Columns by name. Any stands for Jagged, BytesArray and lists: see `tensors`.
 TensorBatch: TypeAlias = "dict[str, torch.Tensor | Any]"
 
+# Types that torch shares with NumPy, in the byte order of this machine.
+_DTYPES = {
+    np.dtype(name)
+    for name in (
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float32",
+        "float64",
+    )
+}
+
 # Types of ml_dtypes, whose bits are passed as integers.
 _BITS = {
     "bfloat16": np.int16,
@@ -123,19 +138,25 @@ def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> TensorBat
         If torch does not support a column's dtype or byte order, or cannot nest its
         rows; names the column.
     """
-    check_ragged(ragged)
-    columns = {
-        name: converted(name, column, "offsets") for name, column in batch.items()
-    }
+    if ragged != "offsets":
+        check_ragged(ragged)
+    columns: TensorBatch = {}
     known: list[torch.Tensor] = []
-    for name, column in columns.items():
-        if isinstance(column, Jagged):
-            equal = (offsets for offsets in known if offsets.equal(column.offsets))
-            offsets = next(equal, column.offsets)
-            if offsets is column.offsets:
+    for name, column in batch.items():
+        if type(column) is np.ndarray and column.dtype in _DTYPES:
+            flags = column.flags
+            if flags.writeable and flags.c_contiguous:  # nearly always
+                columns[name] = torch.from_numpy(column)
+                continue
+        made = converted(name, column, "offsets")
+        if isinstance(made, Jagged):
+            equal = (offsets for offsets in known if offsets.equal(made.offsets))
+            offsets = next(equal, made.offsets)
+            if offsets is made.offsets:
                 known.append(offsets)
-            columns[name] = Jagged(column.values, offsets)
-    return as_asked(columns, ragged)
+            made = Jagged(made.values, offsets)
+        columns[name] = made
+    return columns if ragged == "offsets" else as_asked(columns, ragged)
 
 
 def as_asked(columns: Batch, ragged: RaggedAs) -> Batch:

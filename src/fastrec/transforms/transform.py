@@ -9,7 +9,7 @@ from fastrec.arrays.batch import Batch
 from fastrec.errors import add_note
 from fastrec.hints import no_column
 from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.calls import argument_style, call, name_of
+from fastrec.transforms.calls import argument_style, name_of
 from fastrec.transforms.decode import DecodeStrings
 from fastrec.transforms.row_transform import RowTransform
 
@@ -37,42 +37,50 @@ class CheckedTransform:
             else f"{name_of(transform)}()"
         )
 
-    def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
-        """Return the transformed batch."""
+    @property
+    def needs_info(self) -> bool:
+        """Whether it gets a BatchInfo."""
+        return self._info is not None
+
+    def __call__(self, batch: Batch, info: BatchInfo | None) -> Batch:
+        """Return the transformed batch. `info` may be None if it is not needed."""
+        result: Any
         try:
-            result = self._called(batch, info)
+            if self._info is None:
+                result = self._transform(batch)
+            elif self._info == "positional":
+                result = self._transform(batch, info)
+            else:
+                result = self._transform(batch, info=info)
+        except StopIteration as error:
+            # Reraising it would silently end the epoch.
+            msg = f"{self.name} raised StopIteration"
+            raised = RuntimeError(msg)
+            if info is not None and info._places is not None:
+                info._places.note_batch(raised, self.name)
+            raise raised from error
         except Exception as error:
-            if info._places is not None and not self.is_per_row:  # it adds the row
-                info._places.note_batch(error, self.name)
+            if info is not None and info._places is not None and not self.is_per_row:
+                info._places.note_batch(error, self.name)  # by row, it adds the row
             key = error.args[0] if isinstance(error, KeyError) and error.args else None
             # An error of `no_column` lists the columns itself.
             if isinstance(key, str) and key not in batch and "no column" not in key:
                 add_note(error, no_column(key, batch, "the batch"))
             raise
-        if not isinstance(result, Mapping):
+        if type(result) is not dict and not isinstance(result, Mapping):
             hint = "; loader.tuples() makes tuples" if isinstance(result, tuple) else ""
             msg = (
                 "transform must return a dict or another mapping, got "
                 f"{type(result).__name__}{hint}"
             )
             raise TypeError(msg)
-        if not isinstance(result, dict):
-            result = dict(result)
+        columns: Batch = result if isinstance(result, dict) else dict(result)
         # Columns may be arrays of any library; other values have no length to check.
-        lengths = {
-            name: len(column)
-            for name, column in result.items()
-            if getattr(column, "shape", ())
-        }
+        lengths: dict[str, int] = {}
+        for name, column in columns.items():
+            if getattr(column, "shape", ()):
+                lengths[name] = len(column)
         if len(set(lengths.values())) > 1:
             msg = f"transform must return columns of equal length, got {lengths}"
             raise ValueError(msg)
-        return result
-
-    def _called(self, batch: Batch, info: BatchInfo) -> Any:  # noqa: ANN401
-        try:
-            return call(self._transform, batch, self._info, "info", lambda: info)
-        except StopIteration as error:
-            # Reraising it would silently end the epoch.
-            msg = f"{self.name} raised StopIteration"
-            raise RuntimeError(msg) from error
+        return columns
