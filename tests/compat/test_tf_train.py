@@ -121,7 +121,8 @@ def test_constructors_copy_messages() -> None:
 
 
 def test_messages_are_those_of_protobuf() -> None:
-    example = tf_train.Example(features={"feature": {"a": {}}})
+    features = tf_train.Features(feature={"a": tf_train.Feature()})
+    example = tf_train.Example(features=features)
     assert isinstance(example, message.Message)
     assert str(example).split() == [
         "features",
