@@ -148,7 +148,7 @@ def _arrow(data: Data, _folder: Path, _: int) -> Untyped:
 
 def _verify(kind: str) -> Call:
     def verify(data: Data, _folder: Path, n_threads: int) -> Untyped:
-        from fastrec.cli.check_files import check_files
+        from fastrec.rewrite.check import check_files
 
         # No text: a signal in the `repr` of a dataclass shortens those that follow.
         return list(check_files(data.files(kind), max(1, n_threads)))
@@ -157,7 +157,7 @@ def _verify(kind: str) -> Call:
 
 
 def _repair(data: Data, folder: Path, n_threads: int) -> Untyped:
-    from fastrec.cli.check_files import check_files
+    from fastrec.rewrite.check import check_files
     from fastrec.cli.repair import copy_intact
 
     targets = []

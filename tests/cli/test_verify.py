@@ -36,7 +36,7 @@ import fastrec as fr
 from children import run_python
 from commands import run as run_command
 from fastrec.cli import repair as repairing
-from fastrec.cli.check_files import FileCheck, check_files
+from fastrec.rewrite.check import FileCheck, check_files
 from oracle import frame, frame_offsets, header, tfrecord_file
 from oracle_recovery import CORRUPTIONS, gaps_and_frames, payload_holds
 
@@ -239,7 +239,7 @@ def test_records_inside_a_record_are_not_recovered(file: Path) -> None:
         (GOOD + b"12345", "the file ends inside a record header"),
         (GOOD + header(2**40), "the file ends inside a record"),
         (b"some words, and some more of them\n" * 9, "it looks like text"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "It looks like PNG"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "it looks like a PNG file"),
         (flipped(GOOD, OFFSETS[9] + 12), "payload checksum mismatch"),
     ],
 )
@@ -613,7 +613,7 @@ def test_an_interrupt_has_the_usual_exit_status(
 
 MEASURED = """
 import resource, sys
-from fastrec.cli.check_files import check_files
+from fastrec.rewrite.check import check_files
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 small, large = sys.argv[1:]

@@ -486,7 +486,7 @@ def test_compressed_files_are_left_out_from_the_same_byte_on(
 
 def test_verify_finds_the_same_in_compressed_files(write: Write) -> None:
     pytest.importorskip("typer")
-    from fastrec.cli.check_files import check_files
+    from fastrec.rewrite.check import check_files
 
     for data in damaged_contents(0):
         paths = [str(write(data)), str(write(gzip.compress(data)))]

@@ -14,8 +14,6 @@ from typing import Any
 
 from rich.console import Console
 
-from fastrec import _core
-from fastrec.cli.check_files import DamagedRegion, FileCheck, check_files
 from fastrec.cli.inputs import files_of
 from fastrec.cli.terminal import (
     Bar,
@@ -28,7 +26,8 @@ from fastrec.cli.terminal import (
 )
 from fastrec.on_error import lost
 from fastrec.options import default_num_threads
-from fastrec.storage.paths import version_of
+from fastrec.rewrite.check import DamagedRegion, FileCheck, check_files
+from fastrec.storage.paths import recognized, version_of
 
 __all__ = [
     "CheckReport",
@@ -110,7 +109,7 @@ def _files_in(directory: str) -> dict[str, bool]:
     for path in filter(os.path.isfile, sorted(names)):
         is_named = "tfrecord" in Path(path).name.lower()
         try:
-            content = _core.recognize(os.fsencode(path))
+            content = recognized(path)
         except OSError:
             content = "tfrecord"  # checking it reports the error
         if is_named or content not in ("empty", "text"):

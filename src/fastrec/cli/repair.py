@@ -14,7 +14,6 @@ import typer
 
 import fastrec as fr
 from fastrec.cli.arguments import AsJson, Paths, Threads
-from fastrec.cli.check_files import FileCheck, check_files
 from fastrec.cli.check_report import (
     CheckReport,
     check_and_print,
@@ -25,6 +24,7 @@ from fastrec.cli.outputs import reports_interrupt
 from fastrec.cli.terminal import Bar, json_path
 from fastrec.options import default_num_threads
 from fastrec.rewrite import copy
+from fastrec.rewrite.check import FileCheck, check_files
 from fastrec.storage.atomic import replacement
 from fastrec.storage.compression import COMPRESSED_SUFFIXES, inflated
 from fastrec.storage.urls import redacted

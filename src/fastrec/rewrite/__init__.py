@@ -1,1 +1,1 @@
-"""Rewriting: shuffle, reshard, split and recompress whole files."""
+"""Rewriting: shuffle, reshard, split and recompress whole files; check them."""

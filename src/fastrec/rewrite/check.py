@@ -17,11 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import fastrec as fr
 from fastrec import _core
-from fastrec.cli.preview import file_format
 from fastrec.errors import Error
-from fastrec.on_error import SkippedSpan
+from fastrec.on_error import SkippedRegion, SkippedSpan
 from fastrec.storage.compression import Content, content_of
 from fastrec.storage.index import renew_stale
 from fastrec.storage.paths import local_head, version_of
@@ -53,7 +51,7 @@ class DamagedRegion:
     None if the region cannot be repaired.
     """
 
-    region: fr.SkippedRegion
+    region: SkippedRegion
     bit: int | None = None
 
 
@@ -214,22 +212,22 @@ def _damaged_region(span: SkippedSpan, check: FileCheck) -> DamagedRegion:
     elif records is None and end < check.content_bytes:
         reason += _SEARCHED
     is_whole_file = records is None and begin == 0 and check.n_records == 0
-    if is_whole_file and check.content == "plain":
+    if is_whole_file and check.content == "plain" and "looks like" not in reason:
         reason += _format_hint(check.path)
     if bit is not None:
         reason += (
             f"; one bit was flipped, bit {bit % 8} of byte {bit // 8} of the header"
         )
-    return DamagedRegion(fr.SkippedRegion(check.path, begin, end, reason, records), bit)
+    return DamagedRegion(SkippedRegion(check.path, begin, end, reason, records), bit)
 
 
 def _format_hint(path: str) -> str:
-    """Return a sentence with the format of a file without records; "" if unknown."""
+    """Return the format of a file without records, for a reason; "" if unknown."""
     with (
         contextlib.suppress(OSError),
         local_head(path) as local,
         Path(local).open("rb") as file,
     ):
-        if kind := file_format(file.read(_FORMAT_BYTES)):
-            return f" It looks like {kind}"
+        if kind := _core.describe_foreign(file.read(_FORMAT_BYTES)):
+            return f"; it looks like {kind}"
     return ""
