@@ -177,7 +177,7 @@ def built_wheel(session: nox.Session, sdist: Path, folder: Path, umask: int) -> 
             "SOURCE_DATE_EPOCH": EPOCH,
             # ccache knows a source by its path from the build, wherever both are.
             "SKBUILD_BUILD_DIR": str(source / "build" / "wheel"),
-            "CCACHE_BASEDIR": str(source),
+            "CCACHE_BASEDIR": str(source / "src"),
         },
     )
     os.umask(previous)

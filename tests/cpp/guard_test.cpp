@@ -342,6 +342,8 @@ TEST_F(GuardDeathTest, WithoutTheGuardALostPageKillsTheProcess) {
   GTEST_SKIP() << "an emulated program cannot restart itself";
 #endif
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // restarts the program
+  const std::string parent = std::filesystem::temp_directory_path().string();
+  ::setenv("TMPDIR", directory_.file("").c_str(), 1);  // killed, it leaves its files
   ::setenv("FASTREC_SIGBUS_GUARD", "0", 1);
   EXPECT_EXIT(
       {
@@ -363,6 +365,7 @@ TEST_F(GuardDeathTest, WithoutTheGuardALostPageKillsTheProcess) {
       },
       ::testing::ExitedWithCode(3), "");
   ::unsetenv("FASTREC_SIGBUS_GUARD");
+  ::setenv("TMPDIR", parent.c_str(), 1);
 }
 
 }  // namespace
