@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import shutil
@@ -24,13 +25,19 @@ settings.register_profile("fastrec", deadline=None, max_examples=100)
 settings.load_profile("fastrec")
 
 
+def pytest_collection_finish() -> None:
+    """Let garbage collections look at what the tests make, not at the tests."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_files_are_deleted(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[None]:
     """Tests, and the processes they start, leave no temporary file.
 
-    Those that a process deletes when it exits, and libraries never, are deleted here.
+    Those of Ray, torch, TensorFlow, multiprocessing and killed processes are deleted here.
     """
     tmp_path_factory.getbasetemp()  # stays where it is
     folder = Path(tempfile.mkdtemp(prefix="fr-"))  # short: Ray puts sockets in it
@@ -38,7 +45,9 @@ def _temporary_files_are_deleted(
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", None)
         yield
+        left = [path.name for path in folder.glob("fastrec-*")]
     shutil.rmtree(folder, ignore_errors=True)
+    assert not left, "fastrec left temporary files"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -500,7 +500,9 @@ class InterruptBefore:
         path = frame.f_code.co_filename
         if self.is_raised or not path.startswith(PACKAGE):
             return None
-        if any(found.f_code.co_name in FINALIZERS for found in callers_of(frame)):
+        if event == "call" and any(
+            found.f_code.co_name in FINALIZERS for found in callers_of(frame)
+        ):
             return None  # where Python ignores what is raised
         # A real signal comes before a lock is acquired or after it is released.
         line = linecache.getline(path, frame.f_lineno).lstrip()
