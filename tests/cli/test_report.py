@@ -230,6 +230,14 @@ def test_the_page_shows_what_the_files_have(folder: Path) -> None:
     assert page.tags.count("svg") >= 5
 
 
+def test_a_map_shows_where_each_label_is(folder: Path) -> None:
+    path = folder / "sorted.tfrecord"
+    fr.write(path, {"label": np.repeat([7, 3], [150, 50])})  # 40 parts of 5 records
+    (of_files, *_) = re.findall(r"order of the files.*?</svg>", report(path), re.DOTALL)
+    cells = re.findall(r'<rect x="(\d+)" y="(\d)"', of_files)
+    assert [(int(x), int(y)) for x, y in cells] == [(x, x // 30) for x in range(40)]
+
+
 def test_mixed_records_are_not_called_sorted(folder: Path) -> None:
     labels = np.random.default_rng(1).integers(0, 5, 2000)
     fr.write(folder / "mixed.tfrecord", {"label": labels})
