@@ -28,7 +28,7 @@ SPEC = {"n": fr.FixedLen((), "int64")}
 
 
 def file_of(path: Path, *numbers: int) -> Path:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(tfrecord_file(example({b"n": ("int64", [n])}) for n in numbers))
     return path
 
@@ -255,14 +255,38 @@ def test_other_differences_in_names_are_logged(
     assert not caplog.records, "a glob is the caller's word"
 
 
-def test_directories_in_a_directory_are_named(folder: Path) -> None:
-    for name in ("train", "test", "a[1]"):
-        file_of(folder.parent / name / "x.tfrecord", 1)
-    with pytest.raises(FileNotFoundError, match="not searched") as caught:
-        open_dataset(folder.parent)
-    assert "'a[1]', 'data', 'test', 'train'" in str(caught.value)
-    (pattern,) = re.findall(r"'([^']*\*\*[^']*)'", str(caught.value))
-    assert len(open_dataset(pattern).files) == 6
+def test_directories_below_are_searched(tmp_path: Path) -> None:
+    files = [
+        file_of(tmp_path / name, n)
+        for n, name in enumerate(("a[1]/x-0.tfrecord", "x-1.tfrecord", "z/y/x-2.gz"))
+    ]
+    for hidden in ("_temporary/0/x-3.tfrecord", ".staging/x-4.tfrecord", "_x.tfrecord"):
+        file_of(tmp_path / hidden, 9)
+    (tmp_path / "linked").symlink_to(tmp_path / "z")
+    assert open_dataset(tmp_path).files == [*map(str, files)]
+    file_of(tmp_path / "test" / "x-5.tfrecord", 5)
+    file_of(tmp_path / "train" / "x-6.tfrecord", 6)
+    with pytest.raises(ValueError, match="split"):
+        open_dataset(tmp_path)
+
+
+def test_a_partitioned_table_is_one_dataset(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark writes directories key=value, the mark _SUCCESS, and checksums."""
+    for n, country in enumerate(("FR", "US", "__HIVE_DEFAULT_PARTITION__")):
+        folder = tmp_path / f"year=202{n}" / f"country={country}"
+        file_of(folder / f"part-0000{n}-c000.tfrecord", n)
+        (folder / f".part-0000{n}-c000.tfrecord.crc").write_bytes(b"crc\0" * 4)
+    (tmp_path / "_SUCCESS").touch()
+    assert numbers(open_dataset(tmp_path, features=SPEC)) == [0, 1, 2]
+    assert not caplog.records
+    file_of(tmp_path / "year=2024" / "country=US" / "split=test" / "part-0.tfrecord", 4)
+    file_of(
+        tmp_path / "year=2024" / "country=US" / "split=train" / "part-0.tfrecord", 5
+    )
+    with pytest.raises(ValueError, match="split"):
+        open_dataset(tmp_path)
 
 
 # What is refused.

@@ -48,9 +48,7 @@ def files_of(
             refuse_terminal()
             home = _STDIN_PATH
         with one_line_errors():
-            files += expand(
-                home, joins=joins, is_recursive=True, allows_pipes=allows_pipes
-            )
+            files += expand(home, joins=joins, allows_pipes=allows_pipes)
     return files
 
 

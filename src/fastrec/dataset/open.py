@@ -57,8 +57,8 @@ def open(
     Parameters
     ----------
     paths : path-like or iterable of path-like
-        A file, a glob (matches sorted by name), a directory (its TFRecord files sorted by
-        name), or a list of these. Each may be a URL: ``s3://``, ``gs://``, ``az://``,
+        A file, a glob (matches sorted by name), a directory (the TFRecord files in it and
+        below, sorted by name), or a list of these. Each may be a URL: ``s3://``, ``gs://``, ``az://``,
         ``https://``, ``hf://``, ``file://`` or any other that fsspec knows. A directory
         whose file names differ by a split word is an error: train, test, valid,
         validation, val, dev or eval. A pipe, such as ``/dev/stdin``, is read once, in

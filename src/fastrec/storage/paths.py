@@ -61,7 +61,6 @@ _SEPARATOR = f"[{re.escape(os.sep + (os.altsep or ''))}]"
 _ANY_DIRECTORIES = re.compile(rf"(?:^|(?<={_SEPARATOR}))\*\*(?:{_SEPARATOR}|$)")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
-_MAX_LISTED = 5
 _VERSION_THREADS = 8  # they mostly wait for a file server
 _REQUEST_THREADS = 32
 _HEAD_BYTES = 16 << 10  # of a remote file, to detect its content
@@ -71,20 +70,19 @@ def expand(
     paths: Paths,
     *,
     joins: bool = False,
-    is_recursive: bool = False,
     allows_pipes: bool = False,
     storage_options: StorageOptions | None = None,
 ) -> list[str]:
     """Return the files of `paths`, in dataset order; those of URLs are `RemotePath`.
 
     Each path is a file, a glob (sorted by name; ``**`` does not follow links to
-    directories), a directory (its TFRecord files, detected by name or first bytes,
-    sorted by name), or a URL of one. A file with several names in a glob or a directory
-    is listed once. With `joins`, a directory whose file names differ by a split word,
-    such as train and test, raises. With `is_recursive`, directories below a directory
-    are searched, too, except hidden ones and links. With `allows_pipes`, a path may be
-    that of a pipe, whose files are `PipePath`. `storage_options` are passed to the
-    library that reads the URLs.
+    directories), a directory (the TFRecord files in it and below, detected by name or
+    first bytes, sorted by name), or a URL of one. In a directory, links to directories
+    and names that begin with a dot or an underscore, such as ``_temporary``, are left
+    out. A file with several names in a glob or a directory is listed once. With `joins`,
+    a directory whose names differ by a split word, such as train and test, raises. With
+    `allows_pipes`, a path may be that of a pipe, whose files are `PipePath`.
+    `storage_options` are passed to the library that reads the URLs.
 
     Raises
     ------
@@ -99,7 +97,6 @@ def expand(
     expand_one = partial(
         _expand_one,
         joins=joins,
-        is_recursive=is_recursive,
         allows_pipes=allows_pipes,
         options=storage_options,
     )
@@ -195,7 +192,6 @@ def _expand_one(
     faults: Faults | None = None,
     *,
     joins: bool,
-    is_recursive: bool,
     allows_pipes: bool,
     options: StorageOptions | None,
 ) -> list[str]:
@@ -206,10 +202,10 @@ def _expand_one(
         raise TypeError(msg)
     name = os.fspath(given)
     if is_remote(name):
-        return _expand_url(name, faults or Faults(), joins, is_recursive, options)
+        return _expand_url(name, faults or Faults(), joins, options)
     path = path_of_url(name)
     if os.path.isdir(path):  # noqa: PTH112 (a Path would normalise it)
-        files = _files_below(path) if is_recursive else _files_in(path)
+        files = _files_below(path)
         if joins:
             check_one_split(path, files)
         return files
@@ -231,7 +227,6 @@ def _expand_url(
     url: str,
     faults: Faults,
     joins: bool,
-    is_recursive: bool,
     options: StorageOptions | None,
 ) -> list[str]:
     if url.lower().startswith("file:"):
@@ -246,7 +241,6 @@ def _expand_url(
             url,
             options,
             faults=faults,
-            is_recursive=is_recursive,
             choose=partial(_remote_tfrecords, faults),
             check_split=check_one_split if joins else None,
         )
@@ -292,64 +286,40 @@ def _files_matching(pattern: str) -> list[str]:
         return _unique_files(_matches(pattern))
     match = re.compile(fnmatch.translate(name)).match
     try:
-        entries = _visible(directory or os.curdir)
+        entries = _visible(directory or os.curdir, ".")
     except OSError:
         return []
-    matching = [entry for entry in entries if match(entry.name)]
-    return _unique_entries(directory, matching)
-
-
-def _visible(directory: str) -> list[os.DirEntry[str]]:
-    with os.scandir(directory) as entries:
-        return [entry for entry in entries if not entry.name.startswith(".")]
-
-
-def _unique_entries(directory: str, entries: Sequence[os.DirEntry[str]]) -> list[str]:
-    """Return the regular files among `entries`, sorted by name, each once."""
     prefix = os.path.join(directory, "")  # noqa: PTH118
-    files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
-    has_links = any(entry.is_symlink() for entry in entries)
-    if has_links or len({entry.inode() for entry in files}) < len(files):
-        return _unique_files(prefix + entry.name for entry in entries)
+    return _unique_entries([(prefix + e.name, e) for e in entries if match(e.name)])
+
+
+def _visible(directory: str, hidden: str | tuple[str, ...]) -> list[os.DirEntry[str]]:
+    with os.scandir(directory) as entries:
+        return [entry for entry in entries if not entry.name.startswith(hidden)]
+
+
+def _unique_entries(entries: Sequence[tuple[str, os.DirEntry[str]]]) -> list[str]:
+    """Return the paths of regular files among `entries`, sorted, each file once."""
+    files = [pair for pair in entries if pair[1].is_file(follow_symlinks=False)]
+    has_links = any(entry.is_symlink() for _, entry in entries)
+    if has_links or len({entry.inode() for _, entry in files}) < len(files):
+        return _unique_files(path for path, _ in entries)
     # This makes no system call for a file.
-    return [prefix + name for name in sorted([entry.name for entry in files])]
+    return sorted([path for path, _ in files])
 
 
-def _files_in(directory: str) -> list[str]:
-    visible = _visible(directory)
-    files = _tfrecords(_unique_entries(directory, visible))
-    if not files:
-        reason = "No TFRecord file in the directory"
-        inner = sorted(entry.name for entry in visible if entry.is_dir())
-        if inner:
-            more = ", ..." if len(inner) > _MAX_LISTED else ""
-            reason += (
-                f" (subdirectories {', '.join(map(repr, inner[:_MAX_LISTED]))}{more} "
-                f"are not searched){_glob_advice(directory)}"
-            )
-        raise FileNotFoundError(errno.ENOENT, reason, directory)
-    return files
-
-
-def _glob_advice(directory: str) -> str:
-    """Return the advice to pass a glob of the first TFRecord file below, if any."""
-    below = os.path.join(glob.escape(directory), "**")  # noqa: PTH118
-    for path in _matches(below):
-        if os.path.isfile(path) and _tfrecords([path]):  # noqa: PTH113
-            name = path.rpartition(os.sep)[2]
-            if shard := _SHARD_NAME.search(name):
-                pattern = f"*{name[shard.start() :][: len('.tfrecord')]}*"
-            else:  # such as part-00000-1f2e.gz
-                stem, suffix = os.path.splitext(name)  # noqa: PTH122
-                prefix = glob.escape(re.split("[0-9]", stem)[0])
-                pattern = f"{prefix}*{glob.escape(suffix)}"
-            return f"; pass a glob such as {os.path.join(below, pattern)!r}"  # noqa: PTH118
-    return ""
+def _entries_below(directory: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield the path and the entry of what a directory has, and those below it."""
+    for entry in _visible(directory, (".", "_")):
+        path = os.path.join(directory, entry.name)  # noqa: PTH118
+        if entry.is_dir(follow_symlinks=False):
+            yield from _entries_below(path)
+        else:
+            yield path, entry
 
 
 def _files_below(directory: str) -> list[str]:
-    paths = _matches(os.path.join(glob.escape(directory), "**"))  # noqa: PTH118
-    files = _tfrecords(_unique_files(paths))
+    files = _tfrecords(_unique_entries([*_entries_below(directory)]))
     if not files:
         reason = "No TFRecord file in the directory, nor in those below"
         raise FileNotFoundError(errno.ENOENT, reason, directory)

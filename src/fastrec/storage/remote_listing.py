@@ -15,7 +15,6 @@ from fastrec.storage.urls import has_magic, is_http
 
 __all__ = ["delete", "exists", "expand_url", "names_below"]
 
-_MAX_SHOWN = 5
 # Limits of a listing, which may have no end: keys, and those that are kept in memory.
 _MAX_KEYS = 10_000_000
 _MAX_KEPT = 1_000_000
@@ -26,7 +25,6 @@ def expand_url(
     storage_options: StorageOptions | None,
     *,
     faults: Faults,
-    is_recursive: bool,
     choose: Callable[[Sequence[RemotePath]], list[RemotePath]],
     check_split: Callable[[str, Sequence[str]], None] | None,
 ) -> list[RemotePath]:
@@ -50,37 +48,29 @@ def expand_url(
                 raise
         else:
             return [path]
-    return _directory(path, faults, is_recursive, choose, check_split)
+    return _directory(path, faults, choose, check_split)
 
 
 def _directory(
     path: RemotePath,
     faults: Faults,
-    is_recursive: bool,
     choose: Callable[[Sequence[RemotePath]], list[RemotePath]],
     check_split: Callable[[str, Sequence[str]], None] | None,
 ) -> list[RemotePath]:
     prefix = path.key.rstrip("/") + "/" if path.key else ""
 
     def is_visible(key: str) -> bool:
-        return not any(part.startswith(".") for part in key[len(prefix) :].split("/"))
+        parts = key[len(prefix) :].split("/")
+        return not any(part.startswith((".", "_")) for part in parts)
 
-    visible = _listed(path, prefix, is_visible, faults, is_recursive=is_recursive)
+    visible = _listed(path, prefix, is_visible, faults, is_recursive=True)
     chosen = choose(_paths(path, visible, faults))
     if not chosen:
         if not visible:
             raise FileNotFoundError(
                 errno.ENOENT, "No such object or directory", str(path)
             )
-        reason = "No TFRecord file in the directory"
-        inner = sorted({key[len(prefix) : -1] for entry, key in visible if not entry})
-        if inner:
-            more = ", ..." if len(inner) > _MAX_SHOWN else ""
-            pattern = f"{path.rstrip('/')}/**/*.tfrecord*"
-            reason += (
-                f" (subdirectories {', '.join(map(repr, inner[:_MAX_SHOWN]))}{more} "
-                f"are not searched); pass one of them, or a glob such as {pattern!r}"
-            )
+        reason = "No TFRecord file in the directory, nor in those below"
         raise FileNotFoundError(errno.ENOENT, reason, str(path))
     if check_split is not None:
         check_split(path.rstrip("/"), chosen)

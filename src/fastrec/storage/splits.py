@@ -20,6 +20,8 @@ _SPLIT_WORDS = frozenset(("train", "test", "valid", "validation", "val", "dev", 
 _NUMBER = re.compile(
     r"(?<![A-Za-z])[0-9A-Fa-f]*[0-9][0-9A-Fa-f]*(?![A-Za-z])(?:-of-[0-9]+)?|[0-9]+"
 )
+# Directories of a table that Hive or Spark has partitioned: key=value.
+_PARTITION = re.compile(r"(?<![^/])([^/=]+)=([^/]*)(?=/)")
 _MAX_LISTED = 10
 
 
@@ -62,8 +64,14 @@ def _hint(directory: str) -> str:
 
 
 def _literal_parts(name: str) -> tuple[str, ...]:
-    """Return the parts of a name between the numbers in it."""
-    return tuple(_NUMBER.split(name))
+    """Return the parts of a name between the numbers and partition keys in it."""
+    return tuple(_NUMBER.split(_PARTITION.sub(_without_value, name)))
+
+
+def _without_value(partition: re.Match[str]) -> str:
+    """Return ``key=value`` with another value, unless it is a split word."""
+    key, value = partition.groups()
+    return partition[0] if value.lower() in _SPLIT_WORDS else f"{key}=0"
 
 
 def _split_words(parts: Iterable[str]) -> frozenset[str]:
