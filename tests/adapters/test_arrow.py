@@ -682,8 +682,13 @@ def test_a_stream_that_is_dropped_ends_its_threads(
     data: DataSets, threads_end: Callable[[], None]
 ) -> None:
     ds = data.of((300,)).with_transform(lambda batch: batch)
-    for source in (ds, ds.loader(3, num_threads=2), Reader(ds, batch_size=3)):
-        reader = pa.RecordBatchReader.from_stream(source)
+    makers: list[Callable[[], Untyped]] = [
+        lambda: ds,
+        lambda: ds.loader(3, num_threads=2),
+        lambda: Reader(ds, batch_size=3),
+    ]
+    for make in makers:  # a loader that is kept would keep its transform threads
+        reader = pa.RecordBatchReader.from_stream(make())
         reader.read_next_batch()
         del reader
         gc.collect()
