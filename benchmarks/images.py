@@ -106,7 +106,7 @@ def tf_epoch(path: str, fit: str, n_threads: int, is_accurate: bool) -> Epoch:
         "label": tf.io.FixedLenFeature((), tf.int64),
     }
 
-    def pixels(data: Any) -> Any:  # noqa: ANN401
+    def pixels(data: Any) -> Any:
         if "jpeg" in Path(path).name:
             method = "INTEGER_ACCURATE" if is_accurate else ""
             return tf.io.decode_jpeg(data, channels=3, dct_method=method)
@@ -114,7 +114,7 @@ def tf_epoch(path: str, fit: str, n_threads: int, is_accurate: bool) -> Epoch:
             return tf.io.decode_png(data, channels=3)
         return tf.io.decode_webp(data, channels=3)[0]
 
-    def decode(record: Any) -> Any:  # noqa: ANN401
+    def decode(record: Any) -> Any:
         row = tf.io.parse_single_example(record, spec)
         image = pixels(row["image"])
         if fit != "exact":
@@ -152,7 +152,7 @@ def dali_epoch(path: str, fit: str, n_threads: int, _: bool) -> Epoch:
     @pipeline_def(  # type: ignore[untyped-decorator]
         batch_size=BATCH_SIZE, num_threads=n_threads, device_id=None
     )
-    def pipeline() -> Any:  # noqa: ANN401
+    def pipeline() -> Any:
         row = fn.readers.tfrecord(
             path=path,
             index_path=path + ".idx",

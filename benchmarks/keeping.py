@@ -63,7 +63,7 @@ def shapes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     )
 
 
-def arrays_of(column: Any) -> Iterator[Any]:  # noqa: ANN401
+def arrays_of(column: Any) -> Iterator[Any]:
     """Yield the arrays of a column."""
     if isinstance(column, fr.RaggedArray):
         yield from (*arrays_of(column.values), column.row_splits)
@@ -73,7 +73,7 @@ def arrays_of(column: Any) -> Iterator[Any]:  # noqa: ANN401
         yield column
 
 
-def kept_bytes(column: Any) -> int:  # noqa: ANN401
+def kept_bytes(column: Any) -> int:
     """Return the bytes of the blocks that a column keeps alive."""
     blocks = {}
     for array in arrays_of(column):

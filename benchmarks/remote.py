@@ -110,7 +110,7 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
 
-def _serve(directory: Path, link: Link, port: Any) -> None:  # noqa: ANN401
+def _serve(directory: Path, link: Link, port: Any) -> None:
     os.chdir(directory)
     _Handler.link = link
     server = _Server(("127.0.0.1", 0), _Handler)
@@ -200,7 +200,7 @@ def epoch(
     urls: list[str],
     sizes: list[int],
     n_steps: int | None = None,
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> int:
     """Read an epoch or its first steps."""
     ds = fr.open(urls)

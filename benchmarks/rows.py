@@ -124,7 +124,7 @@ def check(found: dict[str, Read], record: bytes) -> None:
                 sys.exit(f"{name} returns other values")
 
 
-def as_list(value: Any) -> list[Any]:  # noqa: ANN401
+def as_list(value: Any) -> list[Any]:
     if isinstance(value, (bytes, list)):
         return [value] if isinstance(value, bytes) else value
     return list(value.tolist() if value.ndim else [value.item()])

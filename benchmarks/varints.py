@@ -74,7 +74,7 @@ def measure(name: str, values: Values, dtype: str, repeat: int) -> dict[str, flo
     for layout, spec in zip(LAYOUTS, specs, strict=True):
         schema = fr.Schema({"a": spec})
 
-        def parse(schema: fr.Schema = schema) -> Any:  # noqa: ANN401
+        def parse(schema: fr.Schema = schema) -> Any:
             return fr.parse_example(records, schema)["a"]
 
         column = parse()

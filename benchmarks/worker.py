@@ -81,7 +81,7 @@ def start(setup: Setup, peer: str) -> dict[str, float]:
 def serve(args: argparse.Namespace, answers: TextIO) -> None:
     """Set up the reader, and run repetitions until the input ends."""
 
-    def answer(**values: Any) -> None:  # noqa: ANN401
+    def answer(**values: Any) -> None:
         answers.write(json.dumps(values) + "\n")
         answers.flush()
 

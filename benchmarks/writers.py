@@ -169,7 +169,7 @@ def protobuf(values: Values, threads: int) -> tuple[Write, str]:  # noqa: ARG001
         return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
 
     def write(path: str) -> None:
-        with open(path, "wb", buffering=1 << 20) as file:  # noqa: PTH123 (timed)
+        with open(path, "wb", buffering=1 << 20) as file:
             for row in rows:
                 example = message()
                 feature = example.features.feature
@@ -211,7 +211,7 @@ def plain_write(values: Values, threads: int) -> tuple[Write, str]:  # noqa: ARG
     data = memoryview(ready_file(values))  # type: ignore[arg-type]
 
     def write(path: str) -> None:
-        with open(path, "wb", buffering=0) as file:  # noqa: PTH123 (timed)
+        with open(path, "wb", buffering=0) as file:
             file.writelines(
                 data[begin : begin + (1 << 20)]
                 for begin in range(0, len(data), 1 << 20)
@@ -236,7 +236,7 @@ def serve(args: argparse.Namespace) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def answer(**found: Any) -> None:  # noqa: ANN401
+    def answer(**found: Any) -> None:
         answers.write(json.dumps(found) + "\n")
         answers.flush()
 

@@ -53,7 +53,7 @@ class Disagreement(AssertionError):
 # fastrec's side.
 
 
-def frozen(column: Any, form: str) -> Any:  # noqa: ANN401
+def frozen(column: Any, form: str) -> Any:
     """Return a column as plain values that compare bit for bit."""
     if form == "var":
         if isinstance(column, fr.RaggedArray):
@@ -88,7 +88,7 @@ class Ours:
         # Bound once, for the function that parses batches of Examples.
         self.schema: Any = fr.Schema(self.parts[0]) if self.parts[0] else None
 
-    def outcome(self, mode: str, group: Any) -> Any:  # noqa: ANN401
+    def outcome(self, mode: str, group: Any) -> Any:
         """Return the columns, or None if the records were rejected."""
         context, lists = self.parts
         found: Any
@@ -198,10 +198,10 @@ class Run(NamedTuple):
             return self.whole
         return "single sequence" if self.unit.is_sequence else "single"
 
-    def group(self, record: bytes) -> Any:  # noqa: ANN401
+    def group(self, record: bytes) -> Any:
         return record if self.unit.is_single else [record]
 
-    def outcome(self, record: bytes) -> Any:  # noqa: ANN401
+    def outcome(self, record: bytes) -> Any:
         return self.ours.outcome(self.alone, self.group(record))
 
     def read(self, record: bytes, *, is_accepted: bool) -> Read:
@@ -306,7 +306,7 @@ class Comparison:
         self,
         run: Run,
         read: Read,
-        outcome: Any,  # noqa: ANN401
+        outcome: Any,
         written: bytes | None,
     ) -> bool:
         """Return if protobuf reads the same; it must, except for listed reasons."""
@@ -370,7 +370,7 @@ class Comparison:
         for read, theirs in zip(reads, outcomes, strict=True):
             self.judge(run, read, theirs)
 
-    def judge(self, run: Run, read: Read, theirs: Any) -> None:  # noqa: ANN401
+    def judge(self, run: Run, read: Read, theirs: Any) -> None:
         """Require equal outcomes, or a listed difference that explains them."""
         self.counts["records"] += 1
         self.counts["records alone"] += 1
@@ -394,7 +394,7 @@ class Comparison:
         self.counts["records that differ"] += 1
         self.differences.update(reasons)
 
-    def fail(self, run: Run, read: Read, ours: Any, theirs: Any) -> NoReturn:  # noqa: ANN401
+    def fail(self, run: Run, read: Read, ours: Any, theirs: Any) -> NoReturn:
         raise Disagreement(
             f"\nspecs   {run.unit.specs}\nmode    {run.alone}\n"
             f"record  {read.record!r}\nfastrec {ours}\nother   {theirs}\n"

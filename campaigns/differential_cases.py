@@ -94,7 +94,7 @@ class Spec(NamedTuple):
 # Specs.
 
 
-def random_value(rng: random.Random, kind: Kind) -> Any:  # noqa: ANN401
+def random_value(rng: random.Random, kind: Kind) -> Any:
     if kind == "bytes":
         return rng.randbytes(rng.randrange(5))
     if kind == "float":
@@ -110,7 +110,7 @@ def random_values(rng: random.Random, kind: Kind, n: int) -> list[Any]:
     return [random_value(rng, kind) for _ in range(n)]
 
 
-def nested(values: Sequence[Any], shape: Sequence[int]) -> Any:  # noqa: ANN401
+def nested(values: Sequence[Any], shape: Sequence[int]) -> Any:
     """Values in nested lists of this shape."""
     if not shape:
         return values[0]
@@ -120,7 +120,7 @@ def nested(values: Sequence[Any], shape: Sequence[int]) -> Any:  # noqa: ANN401
     ]
 
 
-def default_of(rng: random.Random, kind: Kind, shape: Sequence[int]) -> Any:  # noqa: ANN401
+def default_of(rng: random.Random, kind: Kind, shape: Sequence[int]) -> Any:
     if rng.random() < 0.5:
         return None
     n = math.prod(shape)
@@ -218,7 +218,7 @@ def keys_of(spec: Spec) -> tuple[str, ...]:
     return spec.keys or (spec.name,)
 
 
-def random_features(rng: random.Random, specs: Sequence[Spec], p: float) -> Any:  # noqa: ANN401
+def random_features(rng: random.Random, specs: Sequence[Spec], p: float) -> Any:
     """Return a record's features and lists; each is odd with probability `p`."""
     features: dict[bytes, Any] = {}
     lists: dict[bytes, Any] = {}
@@ -459,7 +459,7 @@ class Odd(Encoder):
             probability *= self.scale
         return super().maybe(probability)
 
-    def cut(self, values: Any) -> Any:  # noqa: ANN401
+    def cut(self, values: Any) -> Any:
         return super().cut(values) if super().maybe(self.scale) else [list(values)]
 
 

@@ -603,7 +603,7 @@ def find_differences(
     return walk.found, walk.narrower
 
 
-def allows(name: str, ours: Any, theirs: Any) -> bool:  # noqa: ANN401
+def allows(name: str, ours: Any, theirs: Any) -> bool:
     """Return whether a difference explains these outcomes; None is a rejection."""
     difference = DIFFERENCES[name]
     if theirs is None:

@@ -10,7 +10,7 @@ from campaigns.differential_cases import Spec
 DTYPES = {"int64": "int64", "float": "float32", "bytes": "bytes"}
 
 
-def fastrec_feature(spec: Spec) -> Any:  # noqa: ANN401
+def fastrec_feature(spec: Spec) -> Any:
     dtype = DTYPES[spec.kind]
     if spec.form == "fixed":
         return fr.FixedLen(spec.shape, dtype, spec.default)

@@ -42,13 +42,13 @@ class Crash(NamedTuple):
     signal: str
 
 
-def frozen_array(array: Any) -> Any:  # noqa: ANN401
+def frozen_array(array: Any) -> Any:
     """Return the dtype, shape and bytes of an array of numbers."""
     array = np.asarray(array)
     return array.dtype.name, array.shape, array.tobytes()
 
 
-def frozen_strings(shape: Sequence[int], strings: Any) -> Any:  # noqa: ANN401
+def frozen_strings(shape: Sequence[int], strings: Any) -> Any:
     """Return the shape and nested lists of byte strings."""
     return "bytes", tuple(shape), strings
 
@@ -60,7 +60,7 @@ def write_message(stream: BinaryIO, message: object) -> None:
     stream.flush()
 
 
-def read_message(stream: BinaryIO) -> Any:  # noqa: ANN401
+def read_message(stream: BinaryIO) -> Any:
     """Read one message, or raise EOFError if the other side has exited."""
     (size,) = LENGTH.unpack(read_bytes(stream, LENGTH.size))
     return pickle.loads(read_bytes(stream, size))
@@ -115,7 +115,7 @@ class Tensorflow:
             write_message(self._to, ("specs", list(specs)))
             self._specs = tuple(specs)
 
-    def answer(self) -> Any:  # noqa: ANN401
+    def answer(self) -> Any:
         kind, outcome = read_message(self._from)
         if kind == "failed":
             raise RuntimeError(outcome)
@@ -153,7 +153,7 @@ class Tensorflow:
 class Worker:
     """The code that runs in the fork."""
 
-    def __init__(self, tf: Any) -> None:  # noqa: ANN401
+    def __init__(self, tf: Any) -> None:
         self.tf = tf
         self.dtypes = {"int64": tf.int64, "float": tf.float32, "bytes": tf.string}
         self.tensor_proto = type(tf.make_tensor_proto(0))
@@ -169,7 +169,7 @@ class Worker:
 
     # Specs.
 
-    def feature_of(self, spec: Any) -> dict[Any, Any]:  # noqa: ANN401
+    def feature_of(self, spec: Any) -> dict[Any, Any]:
         """Return the features for tf.io, by key."""
         io, dtype = self.tf.io, self.dtypes.get(spec.kind)
         if spec.form == "fixed":
@@ -207,7 +207,7 @@ class Worker:
             }
         return {spec.name: feature}
 
-    def partition(self, part: Any) -> Any:  # noqa: ANN401
+    def partition(self, part: Any) -> Any:
         kind, value = part
         return getattr(self.tf.io.RaggedFeature, kind)(value)
 
@@ -215,7 +215,7 @@ class Worker:
         self.specs = specs
         self.functions = {}
 
-    def function(self, mode: str) -> Any:  # noqa: ANN401
+    def function(self, mode: str) -> Any:
         """Return the parsing function, traced once."""
         if mode in self.functions:
             return self.functions[mode]
@@ -234,7 +234,7 @@ class Worker:
             arguments = [features[0]]
         signature = tf.TensorSpec([] if is_single else [None], tf.string)
 
-        def traced(records: Any) -> Any:  # noqa: ANN401
+        def traced(records: Any) -> Any:
             return parse(records, *arguments)
 
         function = tf.function(traced, input_signature=[signature])
@@ -243,7 +243,7 @@ class Worker:
 
     # Outcomes.
 
-    def outcome(self, mode: str, group: Any) -> Any:  # noqa: ANN401
+    def outcome(self, mode: str, group: Any) -> Any:
         function = self.function(mode)
         try:
             found = function(self.tf.constant(group, self.tf.string))
@@ -269,7 +269,7 @@ class Worker:
         """
         tf, function = self.tf, self.function(mode)
 
-        def size(i: Any, record: Any) -> Any:  # noqa: ANN401
+        def size(i: Any, record: Any) -> Any:
             found = function(record if mode.startswith("single") else record[None])
             parts = tf.nest.flatten(found, expand_composites=True)
             return i, tf.add_n([tf.size(part) for part in parts])
@@ -283,7 +283,7 @@ class Worker:
         pipeline = pipeline.ignore_errors().batch(len(records)).with_options(options)
         return [int(i) for batch, _ in pipeline for i in batch.numpy()]
 
-    def column(self, spec: Any, found: Any) -> Any:  # noqa: ANN401
+    def column(self, spec: Any, found: Any) -> Any:
         tf = self.tf
         parsed = found[spec.section == "lists"]
         if spec.form == "stack":
@@ -306,7 +306,7 @@ class Worker:
             return self.tensors(spec, column)
         return self.frozen(column)
 
-    def tensors(self, spec: Any, column: Any) -> Any:  # noqa: ANN401
+    def tensors(self, spec: Any, column: Any) -> Any:
         """Return each tensor, or all as one array."""
         tf = self.tf
         strings = column.numpy()
@@ -327,7 +327,7 @@ class Worker:
             return self.frozen(tf.zeros([0, *spec.shape], dtype))
         return self.frozen(tensors[0] if is_one else tf.stack(tensors))
 
-    def dtype_of(self, tensor: bytes) -> Any:  # noqa: ANN401
+    def dtype_of(self, tensor: bytes) -> Any:
         """Return the dtype of a serialized tensor."""
         try:
             message = self.tensor_proto.FromString(tensor)
@@ -335,7 +335,7 @@ class Worker:
             raise ValueError from error
         return self.tf.as_dtype(message.dtype)
 
-    def frozen(self, column: Any) -> Any:  # noqa: ANN401
+    def frozen(self, column: Any) -> Any:
         """Return a column as plain values."""
         tf = self.tf
         if isinstance(column, tf.SparseTensor):

@@ -50,11 +50,11 @@ class Kind:
         return records
 
 
-def sharded(name: str, **options: Any) -> Kind:  # noqa: ANN401
+def sharded(name: str, **options: Any) -> Kind:
     return Kind(name, {"max_shard_records": 25, **options}, per_shard=25)
 
 
-def in_lanes(**options: Any) -> Kind:  # noqa: ANN401
+def in_lanes(**options: Any) -> Kind:
     return Kind(NUMBERED, {"num_shards": 4, **options}, n_lanes=4)
 
 
@@ -74,7 +74,7 @@ def record(number: int) -> bytes:
     return struct.pack("<I", number) + SOME[number % len(SOME)]
 
 
-def write(path: Path, n_records: int, **options: Any) -> None:  # noqa: ANN401
+def write(path: Path, n_records: int, **options: Any) -> None:
     """Write records one by one, as a program would."""
     with fr.Writer(path, **options) as writer:
         for number in range(n_records):

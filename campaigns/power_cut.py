@@ -87,7 +87,7 @@ class Workload:
     is_synced: bool = True
 
 
-def write(folder: Path, pattern: str, some: Sequence[bytes], **options: Any) -> None:  # noqa: ANN401
+def write(folder: Path, pattern: str, some: Sequence[bytes], **options: Any) -> None:
     """Write records by a Writer; without threads, so that the calls have one order."""
     with fr.Writer(folder / pattern, **{"num_threads": 0, **options}) as writer:
         for record in some:
@@ -99,7 +99,7 @@ def written(
     pattern: str = "d.tfrecord",
     *,
     old: dict[str, Any] | None = None,
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> list[Workload]:
     """Return workloads of a Writer with and without sync.
 
@@ -182,7 +182,7 @@ def read_all(folder: Path) -> None:
         assert list(fr.open(path, cache_dir=folder / "copies").records) == NEW
 
 
-def cached(name: str, file: str, **options: Any) -> Workload:  # noqa: ANN401
+def cached(name: str, file: str, **options: Any) -> Workload:
     """Return a workload that reads a file for which nothing is cached."""
 
     def prepare(folder: Path) -> None:

@@ -100,7 +100,7 @@ class Signals:
         self.n_raised += 1
         raise Interrupted
 
-    def _swallowed(self, found: Any) -> None:  # noqa: ANN401 (UnraisableHookArgs)
+    def _swallowed(self, found: Any) -> None:
         # Python ignores exceptions that are raised while it destroys an object.
         if found.exc_type is not Interrupted:
             sys.__unraisablehook__(found)

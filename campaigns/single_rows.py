@@ -49,7 +49,7 @@ def assert_equal_rows(row: Mapping[str, Any], wanted: Mapping[str, Any]) -> None
         assert_equal_values(row[name], value)
 
 
-def assert_equal_values(value: Any, wanted: Any) -> None:  # noqa: ANN401
+def assert_equal_values(value: Any, wanted: Any) -> None:
     assert type(value) is type(wanted)
     if isinstance(wanted, fr.BytesArray):
         assert value.shape == wanted.shape
@@ -75,7 +75,7 @@ def assert_equal_values(value: Any, wanted: Any) -> None:  # noqa: ANN401
         assert value == wanted
 
 
-def outcome_of(read: Callable[..., Any], *arguments: Any) -> Outcome:  # noqa: ANN401
+def outcome_of(read: Callable[..., Any], *arguments: Any) -> Outcome:
     """Return the result, or what the error says."""
     try:
         return "row", read(*arguments)
@@ -98,7 +98,7 @@ def assert_equal_outcomes(found: Outcome, wanted: Outcome) -> None:
         assert_equal_rows(found[1], wanted[1])
 
 
-def varied(rng: random.Random, spec: Any) -> Any:  # noqa: ANN401
+def varied(rng: random.Random, spec: Any) -> Any:
     """Return a spec with options that TensorFlow does not have."""
     if isinstance(spec, (fr.FixedLen, fr.VarLen, fr.FixedLenSequence)):
         dtype = spec.dtype
@@ -195,7 +195,7 @@ def sequence_rows(
     return row_by_index(batches[0], 0), row_by_index(batches[1], 0)
 
 
-def compare_dataset(rng: random.Random, ds: Any, counts: Counter[str]) -> None:  # noqa: ANN401
+def compare_dataset(rng: random.Random, ds: Any, counts: Counter[str]) -> None:
     """Compare `ds[i]` and iteration with batches of one row."""
     n = len(ds)
     wanted = [outcome_of(lambda i: row_by_index(ds[i : i + 1], 0), i) for i in range(n)]

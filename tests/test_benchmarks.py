@@ -20,12 +20,12 @@ import pytest
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
-def row(rate: float, spread: float = 0.02, **other: Any) -> dict[str, Any]:  # noqa: ANN401
+def row(rate: float, spread: float = 0.02, **other: Any) -> dict[str, Any]:
     found = {"workload": "tabular", "order": "sequential", "threads": 1}
     return {**found, "peer": "fastrec", "records_per_s": rate, "spread": spread} | other
 
 
-def missing(**other: Any) -> dict[str, Any]:  # noqa: ANN401
+def missing(**other: Any) -> dict[str, Any]:
     found = row(0, status="missing", **other)
     del found["records_per_s"]
     return found

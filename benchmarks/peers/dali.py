@@ -28,7 +28,7 @@ DTYPES = {"int64": (tfrec.int64, 0), "float32": (tfrec.float32, 0.0)}
 PREFETCH = 2
 
 
-def spec(feature: Feature) -> Any:  # noqa: ANN401
+def spec(feature: Feature) -> Any:
     """The feature as DALI names it."""
     dtype, default = DTYPES.get(feature.dtype, (tfrec.string, ""))
     if feature.kind == "varlen":
@@ -50,7 +50,7 @@ def index(path: str) -> str:
     return str(target)
 
 
-def column(feature: Feature, values: Any, n: int) -> Column:  # noqa: ANN401
+def column(feature: Feature, values: Any, n: int) -> Column:
     """The first `n` of a list of tensors in the words of `truth`."""
     if feature.kind == "varlen" or feature.dtype == "bytes":
         rows = [values.at(i) for i in range(n)]
@@ -111,7 +111,7 @@ class PeerReader(Reader):
             rows = min(self.batch_size, self.n_records - i * self.batch_size)
             yield self.pipeline.run(), rows
 
-    def columns(self, batch: Any) -> Columns:  # noqa: ANN401
+    def columns(self, batch: Any) -> Columns:
         """A batch in the words of `truth`."""
         outputs, n = batch
         pairs = zip(self.workload.features, outputs, strict=True)

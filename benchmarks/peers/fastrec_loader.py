@@ -20,7 +20,7 @@ from workloads import Feature
 __all__ = ["PeerReader", "spec"]
 
 
-def spec(feature: Feature) -> Any:  # noqa: ANN401
+def spec(feature: Feature) -> Any:
     """The feature as fastrec names it."""
     if feature.kind == "steps":
         lengths = f"{feature.name}/n"
@@ -34,7 +34,7 @@ def spec(feature: Feature) -> Any:  # noqa: ANN401
     return fr.FixedLen(feature.shape, feature.dtype)
 
 
-def column(values: Any) -> Column:  # noqa: ANN401
+def column(values: Any) -> Column:
     """A column of fastrec in the words of `truth`."""
     if isinstance(values, fr.RaggedArray):
         inner = column(values.values)
@@ -46,7 +46,7 @@ def column(values: Any) -> Column:  # noqa: ANN401
     return Column(values)
 
 
-def by_step(name: str, values: Any) -> dict[str, Column]:  # noqa: ANN401
+def by_step(name: str, values: Any) -> dict[str, Column]:
     """Lists of lists: all values of a row, and how many each step has."""
     steps, splits = values.values, values.row_splits
     flat = column(steps.values).values
@@ -102,7 +102,7 @@ class PeerReader(Reader):
         epoch: Iterable[Any] = self.loader
         return epoch
 
-    def columns(self, batch: Any) -> Columns:  # noqa: ANN401
+    def columns(self, batch: Any) -> Columns:
         """A batch in the words of `truth`."""
         columns: dict[str, Column] = {}
         for f in self.workload.features:

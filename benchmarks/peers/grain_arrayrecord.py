@@ -55,14 +55,14 @@ def structure(features: Iterable[Feature]) -> np.dtype[Any]:
     return np.dtype(fields)
 
 
-def tails(feature: Feature, row: Any) -> list[bytes]:  # noqa: ANN401
+def tails(feature: Feature, row: Any) -> list[bytes]:
     """The bytes of one feature of a record that are not in its structure."""
     if feature.kind == "varlen" and feature.dtype == "bytes":
         return [np.array([len(v) for v in row], LENGTH).tobytes(), b"".join(row)]
     return [bytes(row)] if feature.dtype == "bytes" else [row.tobytes()]
 
 
-def rows(feature: Feature, values: Any) -> Iterable[Any]:  # noqa: ANN401
+def rows(feature: Feature, values: Any) -> Iterable[Any]:
     """A column of `protobuf_alone`, row by row."""
     if feature.kind == "varlen" and feature.dtype != "bytes":
         flat, lengths = values
@@ -93,7 +93,7 @@ def convert(prepared: Prepared, batch_size: int, options: str) -> list[str]:
 
 
 def write(
-    writer: Any,  # noqa: ANN401
+    writer: Any,
     head: np.dtype[Any],
     features: Sequence[Feature],
     batch: dict[str, Any],
@@ -142,13 +142,13 @@ class PeerReader(Reader):
         self.form += f", {groups}"
         self.dataset = dataset.to_iter_dataset(options)
 
-    def by_batch(self) -> Any:  # noqa: ANN401
+    def by_batch(self) -> Any:
         """Batches in order, each read at once."""
         n, size = len(self.source), self.batch_size
         firsts = grain.MapDataset.range(0, n, size)
         return firsts.map(lambda i: self.read(range(i, min(i + size, n))))
 
-    def by_record(self, is_shuffled: bool) -> Any:  # noqa: ANN401
+    def by_record(self, is_shuffled: bool) -> Any:
         """Records one by one, batched."""
         records = grain.MapDataset.source(self.source)
         if is_shuffled:
@@ -192,7 +192,7 @@ class PeerReader(Reader):
         epoch: Iterable[Any] = self.dataset
         return epoch
 
-    def columns(self, batch: Any) -> Columns:  # noqa: ANN401
+    def columns(self, batch: Any) -> Columns:
         """A batch in the words of `truth`."""
         return {f.name: self.column(f, batch) for f in self.workload.features}
 

@@ -61,7 +61,7 @@ class PeerReader(Reader):
             return self.copies(0)
         return self.pool.map(self.count, range(self.threads))
 
-    def columns(self, batch: Any) -> Columns:  # noqa: ANN401, ARG002
+    def columns(self, batch: Any) -> Columns:  # noqa: ARG002
         """Nothing: bytes are not columns."""
         return {}
 

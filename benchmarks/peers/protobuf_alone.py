@@ -27,13 +27,13 @@ LISTS = {"int64": "int64_list", "float32": "float_list"}
 
 
 @cache
-def example_class() -> Any:  # noqa: ANN401
+def example_class() -> Any:
     """tensorflow/core/example/{example,feature}.proto, as a class of messages."""
     file = descriptor_pb2.FileDescriptorProto(
         name="example.proto", package="bench", syntax="proto3"
     )
 
-    def add(message: Any, name: str, number: int, kind: Any, **rest: Any) -> None:  # noqa: ANN401
+    def add(message: Any, name: str, number: int, kind: Any, **rest: Any) -> None:
         label = rest.pop("label", Field.LABEL_OPTIONAL)
         message.field.add(name=name, number=number, type=kind, label=label, **rest)
 
@@ -117,6 +117,6 @@ class PeerReader(Reader):
             is_gzip=self.workload.is_gzip,
         )
 
-    def columns(self, batch: Any) -> Columns:  # noqa: ANN401
+    def columns(self, batch: Any) -> Columns:
         """A batch in the words of `truth`."""
         return {f.name: column(f, batch[f.name]) for f in self.workload.features}

@@ -94,7 +94,7 @@ class Reader(ABC):
         """Batches as a user of this peer gets them: what is timed, and nothing more."""
 
     @abstractmethod
-    def columns(self, batch: Any) -> Columns:  # noqa: ANN401
+    def columns(self, batch: Any) -> Columns:
         """A batch in the words of `truth`; never timed."""
 
     def verify(self) -> int:

@@ -14,7 +14,7 @@ from workloads import Feature
 __all__ = ["column", "stack"]
 
 
-def stack(feature: Feature, rows: Sequence[Sequence[Any]]) -> Any:  # noqa: ANN401
+def stack(feature: Feature, rows: Sequence[Sequence[Any]]) -> Any:
     """One column of a batch: an array, an array and lengths, or byte strings."""
     if feature.kind == "raw":
         flat = np.frombuffer(b"".join(row[0] for row in rows), feature.dtype)
@@ -29,7 +29,7 @@ def stack(feature: Feature, rows: Sequence[Sequence[Any]]) -> Any:  # noqa: ANN4
     return values.reshape(len(rows), *feature.shape)
 
 
-def column(feature: Feature, values: Any) -> Column:  # noqa: ANN401
+def column(feature: Feature, values: Any) -> Column:
     """What `stack` made, in the words of `truth`."""
     if feature.dtype == "bytes" and feature.kind == "varlen":
         lengths = np.array([len(row) for row in values])

@@ -28,7 +28,7 @@ BEST = ("batch", "interleave")  # On one CPU, and on several.
 Parse: TypeAlias = Callable[[Any], dict[str, Any]]
 
 
-def spec(feature: Feature) -> Any:  # noqa: ANN401
+def spec(feature: Feature) -> Any:
     """The feature as tf.io names it."""
     dtype = {"int64": tf.int64, "float32": tf.float32}.get(feature.dtype, tf.string)
     if feature.kind in ("varlen", "varlen_steps"):
@@ -38,7 +38,7 @@ def spec(feature: Feature) -> Any:  # noqa: ANN401
     return tf.io.FixedLenFeature(() if feature.kind == "raw" else feature.shape, dtype)
 
 
-def column(values: Any) -> Column:  # noqa: ANN401
+def column(values: Any) -> Column:
     """A tensor or ragged tensor in the words of `truth`."""
     if isinstance(values, tf.RaggedTensor):
         return Column(column(values.values).values, np.diff(values.row_splits.numpy()))
@@ -46,7 +46,7 @@ def column(values: Any) -> Column:  # noqa: ANN401
     return Column(byte_strings(array.tolist()) if array.dtype == object else array)
 
 
-def by_step(name: str, values: Any) -> dict[str, Column]:  # noqa: ANN401
+def by_step(name: str, values: Any) -> dict[str, Column]:
     """Lists of lists: all values of a row, and how many each step has."""
     steps, splits = values.values, values.row_splits.numpy()
     ends = steps.row_splits.numpy()
@@ -88,7 +88,7 @@ class PeerReader(Reader):
         dataset = FORMS[form](self, threads if threads > 1 else None)
         self.dataset = dataset.prefetch(PREFETCH).with_options(options)
 
-    def records(self, files: Any, n_at_once: int | None = None) -> Any:  # noqa: ANN401
+    def records(self, files: Any, n_at_once: int | None = None) -> Any:
         """Serialized examples; shuffled through a buffer, which holds them as they are."""
         dataset = tf.data.TFRecordDataset(
             files,
@@ -98,22 +98,22 @@ class PeerReader(Reader):
         )
         return dataset.shuffle(self.buffer) if self.buffer else dataset
 
-    def names(self) -> Any:  # noqa: ANN401
+    def names(self) -> Any:
         """Names of the files, in a new order in each shuffled epoch."""
         names = tf.data.Dataset.from_tensor_slices(self.files)
         return names.shuffle(len(self.files)) if self.buffer else names
 
-    def batches(self, files: Any) -> Any:  # noqa: ANN401
+    def batches(self, files: Any) -> Any:
         """Batches of serialized examples."""
         return self.records(files).batch(self.batch_size)
 
-    def parse_batch(self, serialized: Any) -> dict[str, Any]:  # noqa: ANN401
+    def parse_batch(self, serialized: Any) -> dict[str, Any]:
         """One `parse_example` for the whole batch."""
         if self.workload.is_sequence:
             return self.parse_sequences(serialized)
         return self.decode(tf.io.parse_example(serialized, self.spec), (-1,))
 
-    def parse_sequences(self, serialized: Any) -> dict[str, Any]:  # noqa: ANN401
+    def parse_sequences(self, serialized: Any) -> dict[str, Any]:
         """One `parse_sequence_example` for the whole batch."""
         lists = {f.name for f in self.workload.features if f.is_list}
         context, steps, lengths = tf.io.parse_sequence_example(
@@ -124,7 +124,7 @@ class PeerReader(Reader):
         padded = {f"{name}/n": n for name, n in lengths.items()}
         return {**context, **steps, **padded}
 
-    def parse_record(self, serialized: Any) -> dict[str, Any]:  # noqa: ANN401
+    def parse_record(self, serialized: Any) -> dict[str, Any]:
         """One `parse_single_example` for the record."""
         return self.decode(tf.io.parse_single_example(serialized, self.spec), ())
 
@@ -140,7 +140,7 @@ class PeerReader(Reader):
         epoch: Iterable[Any] = self.dataset
         return epoch
 
-    def columns(self, batch: Any) -> Columns:  # noqa: ANN401
+    def columns(self, batch: Any) -> Columns:
         """A batch in the words of `truth`."""
         columns: dict[str, Column] = {}
         for f in self.workload.features:
@@ -155,14 +155,14 @@ class PeerReader(Reader):
         return columns
 
 
-def batch_form(reader: PeerReader, calls: int | None) -> Any:  # noqa: ANN401
+def batch_form(reader: PeerReader, calls: int | None) -> Any:
     """Read in sequence, batch, parse whole batches."""
     return reader.batches(reader.names()).map(
         reader.parse_batch, num_parallel_calls=calls
     )
 
 
-def record_form(reader: PeerReader, calls: int | None) -> Any:  # noqa: ANN401
+def record_form(reader: PeerReader, calls: int | None) -> Any:
     """Read in sequence, parse record by record, batch."""
     rows = reader.records(reader.names()).map(
         reader.parse_record, num_parallel_calls=calls
@@ -171,7 +171,7 @@ def record_form(reader: PeerReader, calls: int | None) -> Any:  # noqa: ANN401
     return (rows.ragged_batch if ragged else rows.batch)(reader.batch_size)
 
 
-def interleave_form(reader: PeerReader, calls: int | None) -> Any:  # noqa: ANN401
+def interleave_form(reader: PeerReader, calls: int | None) -> Any:
     """Read, batch and parse several files side by side."""
     return reader.names().interleave(
         lambda file: reader.batches(file).map(reader.parse_batch),
@@ -180,7 +180,7 @@ def interleave_form(reader: PeerReader, calls: int | None) -> Any:  # noqa: ANN4
     )
 
 
-def reads_form(reader: PeerReader, calls: int | None) -> Any:  # noqa: ANN401
+def reads_form(reader: PeerReader, calls: int | None) -> Any:
     """As `batch_form`, with `num_parallel_reads`: what TensorFlow's guide shows."""
     batches = reader.records(reader.names(), reader.threads).batch(reader.batch_size)
     return batches.map(reader.parse_batch, num_parallel_calls=calls)

@@ -69,6 +69,6 @@ class PeerReader(Reader):
                     for f in features
                 }
 
-    def columns(self, batch: Any) -> Columns:  # noqa: ANN401
+    def columns(self, batch: Any) -> Columns:
         """A batch in the words of `truth`."""
         return {f.name: column(f, batch[f.name]) for f in self.workload.features}

@@ -24,7 +24,7 @@ __all__ = ["PeerReader"]
 KINDS = {"int64": "int", "float32": "float", "bytes": "byte", "uint8": "byte"}
 
 
-def stack(feature: Feature, values: list[Any]) -> Any:  # noqa: ANN401
+def stack(feature: Feature, values: list[Any]) -> Any:
     """One column of a batch: an array, or what the package gives for byte strings."""
     if feature.kind == "raw":
         flat = np.frombuffer(b"".join(values), feature.dtype)
@@ -36,7 +36,7 @@ def stack(feature: Feature, values: list[Any]) -> Any:  # noqa: ANN401
     return np.stack(values).reshape(len(values), *feature.shape)
 
 
-def column(feature: Feature, values: Any) -> Column:  # noqa: ANN401
+def column(feature: Feature, values: Any) -> Column:
     """A column in the words of `truth`."""
     if feature.dtype == "bytes" and feature.kind == "varlen":
         # A list of one value comes as the value itself.
@@ -84,6 +84,6 @@ class PeerReader(Reader):
         while rows := list(islice(records, self.batch_size)):
             yield {f.name: stack(f, [row[f.name] for row in rows]) for f in features}
 
-    def columns(self, batch: Any) -> Columns:  # noqa: ANN401
+    def columns(self, batch: Any) -> Columns:
         """A batch in the words of `truth`."""
         return {f.name: column(f, batch[f.name]) for f in self.workload.features}

@@ -28,7 +28,7 @@ PREFETCH = 2
 TYPES = {"int64": "INT", "float32": "FLOAT"}
 
 
-def column(feature: Feature, values: Any) -> Column:  # noqa: ANN401
+def column(feature: Feature, values: Any) -> Column:
     """A column of lists in the words of `truth`."""
     flat, lengths = values.flatten(), np.diff(values.offsets.to_numpy())
     rows = (len(values), *feature.shape)
@@ -80,6 +80,6 @@ class PeerReader(Reader):
         """Record batches."""
         return map(self.decoder.DecodeBatch, self.dataset.as_numpy_iterator())
 
-    def columns(self, batch: Any) -> Columns:  # noqa: ANN401
+    def columns(self, batch: Any) -> Columns:
         """A batch in the words of `truth`."""
         return {f.name: column(f, batch[f.name]) for f in self.workload.features}

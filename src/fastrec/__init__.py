@@ -160,7 +160,7 @@ _MODULE_OF = {
 
 if not TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module, class or function)
+    def __getattr__(name: str) -> Any:
         if name in _MODULE_OF:
             module = importlib.import_module(f"fastrec.{_MODULE_OF[name]}")
             value = globals()[name] = getattr(module, name)

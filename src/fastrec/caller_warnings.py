@@ -7,9 +7,7 @@ import sys
 import warnings
 from types import FrameType
 
-__all__ = ["calling_frame", "warn_caller"]
-
-_PACKAGE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 (slow to import)
+_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 def calling_frame() -> tuple[FrameType, int]:

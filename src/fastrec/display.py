@@ -14,18 +14,6 @@ import numpy as np
 
 from fastrec.printable import printable
 
-__all__ = [
-    "Html",
-    "ShortRow",
-    "abridged",
-    "as_text",
-    "image_format",
-    "image_uri",
-    "picture_of",
-    "table",
-    "value_html",
-]
-
 SHOWN_BYTES = 16  # of a long string
 _MAX_IMAGE_BYTES = 64 << 10  # of an image in a page, encoded
 _MAX_PIXELS = 256  # of the sides of an array that is shown as an image

@@ -205,7 +205,7 @@ def _is_end_proven(error: Error) -> bool:
 def _repair(path: str) -> str:
     import shlex  # slow to import, and used for errors only
 
-    if not os.path.isfile(path):  # noqa: PTH113 (a URL, or a pipe)
+    if not os.path.isfile(path):
         return "fastrec repair LOCAL_COPY --out OUT"
     return f"fastrec repair {printable(shlex.quote(path))} --out OUT"
 

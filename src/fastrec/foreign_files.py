@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["advice_about"]
-
 _HEAD_BYTES = 512  # a tar file has its magic at byte 257
 _CONVERT = "run: fastrec convert FILE --out OUT"
 _EXTRACT = "extract its files"

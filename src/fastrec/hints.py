@@ -7,8 +7,6 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec, TypeVar
 
-__all__ = ["checked_names", "missing_attribute", "nearest", "no_column"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

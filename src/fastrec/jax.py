@@ -151,29 +151,28 @@ class ProcessShard:
         if sharding is None:
             return cls(None, alone, n_shards=1, is_global=False)
         if not isinstance(sharding, jax.sharding.Sharding):
-            msg = (
+            raise TypeError(
                 "sharding must be a jax.sharding.Sharding, such as NamedSharding(mesh, "
                 f'PartitionSpec("batch")), got {sharding!r}'
             )
-            raise TypeError(msg)
         n_rows = len(sharding.device_set)
         rows_of = _rows_of_devices(sharding, n_rows)
         held: dict[int, set[int]] = {}  # rows of each process
         for device, rows in rows_of.items():
             held.setdefault(device.process_index, set()).update(rows)
         if jax.process_index() not in held:
-            msg = f"no device of this process is in the sharding: {sharding}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"no device of this process is in the sharding: {sharding}"
+            )
         own = held[jax.process_index()]
         n = len(own)
         distinct = [set(range(begin, begin + n)) for begin in range(0, n_rows, n)]
         if not all(rows in distinct for rows in held.values()):
-            msg = (
+            raise ValueError(
                 "processes must hold equal or disjoint ranges of adjacent rows, all of "
                 f"one size, got {[*map(sorted, held.values())]} of {n_rows}: order the "
                 f"devices of the mesh by process: {sharding}"
             )
-            raise ValueError(msg)
         n_shards = n // len(next(iter(rows_of.values())))
         if sharding.is_fully_addressable:
             return cls(sharding, alone, n_shards, is_global=False)
@@ -193,11 +192,10 @@ class ProcessShard:
         is_divided = self.is_global or n_shards > 1
         may_shrink = source.dataset.on_error not in ("raise", "mask")
         if is_divided and may_shrink and not source.pad_last:
-            msg = (
+            raise ValueError(
                 "skipped rows make batches shorter, and these cannot be divided: pass "
                 'on_error="mask" or pad_last=True'
             )
-            raise ValueError(msg)
         if self.n_shards > 1 and not (source.drop_last or source.pad_last):
             self._check_last(source)
 
@@ -234,16 +232,15 @@ class ProcessShard:
         return self.sharding is None or bool(self.sharding.is_fully_addressable)
 
 
-def _rows_of_devices(sharding: Any, n_rows: int) -> dict[Any, range]:  # noqa: ANN401
+def _rows_of_devices(sharding: Any, n_rows: int) -> dict[Any, range]:
     """Return which of `n_rows` rows each device holds."""
     try:
         indices = sharding.devices_indices_map((n_rows,))
     except (IndexError, ValueError) as error:
-        msg = (
+        raise ValueError(
             "sharding must divide rows and nothing else, as NamedSharding(mesh, "
             f'PartitionSpec("batch")) does, got {sharding}'
-        )
-        raise ValueError(msg) from error
+        ) from error
     return {device: range(n_rows)[rows] for device, (rows,) in indices.items()}
 
 
@@ -281,7 +278,7 @@ class Placement:
                 taken[name] = self._narrowed(name, column)
         return taken
 
-    def _narrowed(self, name: str, column: Any) -> Any:  # noqa: ANN401
+    def _narrowed(self, name: str, column: Any) -> Any:
         """Return a column as JAX has it, if its rows can be divided."""
         n_shards, is_global = self.shard.n_shards, self.shard.is_global
         if isinstance(column, RaggedArray | SparseArray):
@@ -289,25 +286,23 @@ class Placement:
                 return jax.tree.map(lambda part: _narrow(name, part, "value"), column)
             # Processes do not know each other's longest row.
             spec = "fr.FixedLenSequence" + " with length=" * is_global
-            msg = (
+            raise ValueError(
                 f"column {name!r} has rows of any lengths, which cannot be divided over "
                 f"devices: pad them ({spec}), or leave the column out (ds.select_columns)"
             )
-            raise ValueError(msg)
         n_rows = len(column)
         if n_rows % n_shards:
             what = f"column {name!r}: a batch"
             hint = f"{_FULL}, and no other number of rows in batches= and transform="
             raise ValueError(_not_divided(what, n_rows, n_shards, hint))
         if is_global and self.batch_size not in (None, n_rows):
-            msg = (
+            raise ValueError(
                 f"column {name!r} must have {self.batch_size} rows, as in other "
                 f"processes that share the array, got {n_rows}"
             )
-            raise ValueError(msg)
         return _narrow(name, column, "row")
 
-    def _global_array(self, array: Any) -> Any:  # noqa: ANN401
+    def _global_array(self, array: Any) -> Any:
         _, n_ranks = self.shard.place or (0, 1)
         shape = (len(array) * n_ranks, *array.shape[1:])
         return jax.make_array_from_process_local_data(self.shard.sharding, array, shape)
@@ -320,11 +315,10 @@ def _is_numeric(name: str, column: object) -> bool:
     if not isinstance(column, np.ndarray | jax.Array) or not column.ndim:
         return False
     if not _is_of_jax(column.dtype):
-        msg = (
+        raise TypeError(
             f"column {name!r}: JAX has no arrays of {column.dtype}: convert it in a "
             "transform, or leave it out with ds.select_columns([...])"
         )
-        raise TypeError(msg)
     return True
 
 
@@ -336,7 +330,7 @@ def _is_of_jax(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biufc" and dtype.isnative and not is_wider
 
 
-def _replaced(batch: Batch, placed: Any) -> Batch:  # noqa: ANN401
+def _replaced(batch: Batch, placed: Any) -> Batch:
     """Return the batch with the columns of `placed`, also in its dicts."""
     return {
         name: _replaced(column, placed[name])
@@ -354,16 +348,15 @@ def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
     narrow: npt.NDArray[Any] = array.astype(dtype)
     if not np.array_equal(narrow, array):
         place = tuple(np.argwhere(narrow != array)[0].tolist())
-        msg = (
+        raise OverflowError(
             f"column {name!r}, {what} {place[0]}: {array[place]} does not fit {dtype}, "
             "which JAX uses unless jax_enable_x64 is on: make it smaller in a transform, "
             "or leave it out with ds.select_columns([...])"
         )
-        raise OverflowError(msg)
     return narrow
 
 
-def _register(cls: Any, arrays: tuple[str, ...], rest: tuple[str, ...] = ()) -> None:  # noqa: ANN401
+def _register(cls: Any, arrays: tuple[str, ...], rest: tuple[str, ...] = ()) -> None:
     """Register a class as a pytree: `arrays` are children, `rest` is auxiliary data."""
     keys = [jax.tree_util.GetAttrKey(name) for name in arrays]
 
@@ -372,7 +365,7 @@ def _register(cls: Any, arrays: tuple[str, ...], rest: tuple[str, ...] = ()) -> 
         static = tuple(getattr(array, name) for name in rest)
         return list(zip(keys, children, strict=True)), static
 
-    def unflatten(static: tuple[Any, ...], children: Iterable[Any]) -> Any:  # noqa: ANN401
+    def unflatten(static: tuple[Any, ...], children: Iterable[Any]) -> Any:
         # JAX also passes tracers and its own markers, so nothing is checked.
         return cls._wrap(*children, *static)
 

@@ -170,11 +170,10 @@ class PyDataset(keras.utils.PyDataset):
                 continue
             kind = type(column).__name__
             kind = f"dtype {column.dtype}" if is_array else f"type {kind}"
-            msg = (
+            raise SchemaError(
                 f"column {name!r} is of {kind}, but Keras needs arrays of numbers: "
                 f"{_cure(column)}, and ds.select_columns([...]) leaves columns out"
             )
-            raise SchemaError(msg)
 
     # What Keras asks for.
 
@@ -200,12 +199,11 @@ class PyDataset(keras.utils.PyDataset):
         """
         batch = self._batch(index)
         if not len(next(iter(batch.values()))):
-            msg = (
+            raise ValueError(
                 f"step {index} of epoch {self._loader.epoch} has no rows for Keras, since "
                 'all of them were skipped: fastrec.open(..., on_error="mask") keeps rows '
                 "that weigh 0 instead"
             )
-            raise ValueError(msg)
         item: tuple[Any, ...] = self._targets(batch)
         if _is_on_torch():
             item = tuple(_as_torch_tensors(part) for part in item)
@@ -305,7 +303,7 @@ def _cure(column: object) -> str:
     return "transform= must return arrays"
 
 
-def _as_torch_tensors(part: Any) -> Any:  # noqa: ANN401
+def _as_torch_tensors(part: Any) -> Any:
     """Return tensors in the memory of arrays, which Keras would copy."""
     if isinstance(part, dict):
         return {name: _as_torch_tensors(array) for name, array in part.items()}

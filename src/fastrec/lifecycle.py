@@ -11,8 +11,6 @@ import os
 import weakref
 from typing import Any, Protocol
 
-__all__ = ["close_at_exit", "is_exiting", "renew_after_fork"]
-
 
 class _Renewable(Protocol):
     def _renew_after_fork(self) -> None: ...

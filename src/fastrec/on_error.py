@@ -15,18 +15,6 @@ from fastrec.display import table
 from fastrec.errors import Error
 from fastrec.printable import printable
 
-__all__ = [
-    "ErrorPolicy",
-    "Report",
-    "SkippedRegion",
-    "SkippedSpan",
-    "check_on_error",
-    "counted",
-    "log_gaps",
-    "lost",
-    "recovery_of",
-]
-
 _log = logging.getLogger("fastrec")
 
 ErrorPolicy: TypeAlias = Literal["raise", "skip", "resync", "mask"]
@@ -177,8 +165,7 @@ def check_on_error(value: object) -> ErrorPolicy:
         return value  # type: ignore[return-value]
     kind = ValueError if isinstance(value, str) else TypeError
     names = ", ".join(f'"{choice}"' for choice in _CHOICES[:-1])
-    msg = f'on_error must be {names} or "{_CHOICES[-1]}", got {value!r}'
-    raise kind(msg)
+    raise kind(f'on_error must be {names} or "{_CHOICES[-1]}", got {value!r}')
 
 
 def recovery_of(on_error: ErrorPolicy) -> Literal["raise", "skip", "resync"]:

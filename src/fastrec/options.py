@@ -11,36 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = [
-    "BATCH_BYTES",
-    "Limits",
-    "MissingExtraError",
-    "byte_count",
-    "check_instance",
-    "checked_limits",
-    "default_memory_limit",
-    "default_num_threads",
-    "extra",
-    "non_negative_int",
-    "positive_int",
-    "rows_per_batch",
-    "true_or_false",
-]
-
 
 def check_instance(function: str, value: object, kind: type, example: str) -> None:
     """Raise a TypeError unless `value`, an argument of `function`, is a `kind`."""
     if not isinstance(value, kind):
-        msg = f"{function} requires a fastrec.{kind.__name__}, {example}, got {value!r}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"{function} requires a fastrec.{kind.__name__}, {example}, got {value!r}"
+        )
 
 
 def true_or_false(name: str, value: object) -> bool:
     """Return `value` as a bool, or raise naming the option `name`."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    msg = f"{name} must be True or False, got {value!r}"
-    raise TypeError(msg)
+    raise TypeError(f"{name} must be True or False, got {value!r}")
 
 
 def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
@@ -50,19 +34,15 @@ def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
 
 def _int_between(name: str, value: object, minimum: int, maximum: int) -> int:
     if isinstance(value, bool):
-        msg = f"{name} must be an integer, got {value!r}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} must be an integer, got {value!r}")
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        msg = f"{name} must be an integer, got {value!r}"
-        raise TypeError(msg) from None
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
     if number < minimum:
-        msg = f"{name} must be at least {minimum}, got {number}"
-        raise ValueError(msg)
+        raise ValueError(f"{name} must be at least {minimum}, got {number}")
     if number > maximum:
-        msg = f"{name} must be at most {maximum:,}, got {number:,}"
-        raise ValueError(msg)
+        raise ValueError(f"{name} must be at most {maximum:,}, got {number:,}")
     return number
 
 
@@ -84,17 +64,16 @@ def byte_count(name: str, value: int | str) -> int:
         return positive_int(name, value)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?|)B?\s*", value.upper())
     if match is None:
-        msg = (
+        raise ValueError(
             f'{name} must be a number of bytes such as "4MB" or 4_000_000, '
             f"got {value!r}"
         )
-        raise ValueError(msg)
     return positive_int(name, int(float(match[1]) * _UNITS[match[2]]))
 
 
 def _read_text(path: str) -> str:
     try:
-        with open(path, encoding="ascii") as file:  # noqa: PTH123 (slow to import)
+        with open(path, encoding="ascii") as file:
             return file.read().strip()
     except OSError:
         return ""
@@ -206,11 +185,10 @@ class Limits:
             "max_image_scans": positive_int("max_image_scans", max_image_scans),
         }
         if checked["max_record_bytes"] > _MAX_RECORD_BYTES:
-            msg = (
+            raise ValueError(
                 f"max_record_bytes must be at most {_MAX_RECORD_BYTES:,} (protobuf's "
                 f"limit), got {checked['max_record_bytes']:,}"
             )
-            raise ValueError(msg)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -221,8 +199,7 @@ def checked_limits(value: object) -> Limits:
         return Limits()
     if isinstance(value, Limits):
         return value
-    msg = f"limits must be a fastrec.Limits, got {value!r}"
-    raise TypeError(msg)
+    raise TypeError(f"limits must be a fastrec.Limits, got {value!r}")
 
 
 # Size of batches whose row count the caller does not choose: tables and conversions.
@@ -264,8 +241,8 @@ def extra(name: str, purpose: str, package: str | None = None) -> Iterator[None]
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
-        msg = (
+        raise MissingExtraError(
             f"{purpose} requires {_DISPLAY_NAMES.get(package, package)}, which is not "
-            f'installed: pip install "fastrec-io[{name}]"'
-        )
-        raise MissingExtraError(msg, name=error.name) from None
+            f'installed: pip install "fastrec-io[{name}]"',
+            name=error.name,
+        ) from None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["printable"]
-
 
 def printable(text: object) -> str:
     """Return ``str(text)`` with unprintable characters escaped.

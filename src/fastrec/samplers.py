@@ -64,14 +64,12 @@ def balanced(
     else:
         of_records = np.asarray(labels)
     if of_records.ndim != 1 or of_records.dtype.kind not in "biuSUO":
-        msg = (
+        raise TypeError(
             "labels must be a 1-D array of integers or strings, got "
             f"{of_records.ndim}-D {of_records.dtype}"
         )
-        raise TypeError(msg)
     if not of_records.size:
-        msg = "labels must not be empty"
-        raise ValueError(msg)
+        raise ValueError("labels must not be empty")
     _, class_of, counts = np.unique(of_records, return_inverse=True, return_counts=True)
     class_of = class_of.reshape(-1)
     return _drawn(1 / counts[class_of], batch_size, length, class_of)
@@ -119,14 +117,12 @@ def bucket_by_length(
     of_records = _numbers("lengths", lengths)
     bounds = _numbers("edges", edges)
     if (np.diff(bounds) <= 0).any():
-        msg = f"edges must increase: {bounds.tolist()}"
-        raise ValueError(msg)
+        raise ValueError(f"edges must increase: {bounds.tolist()}")
     rows = np.asarray(sizes)
     if rows.shape != (len(bounds) + 1,):
-        msg = (
+        raise ValueError(
             f"sizes must have {len(bounds) + 1} entries, one more than edges: {sizes!r}"
         )
-        raise ValueError(msg)
     n_rows = [positive_int("sizes", size) for size in rows]
     shuffle = true_or_false("shuffle", shuffle)
     drop_last = true_or_false("drop_last", drop_last)
@@ -208,15 +204,13 @@ def pack(
     """
     of_records = np.asarray(lengths)
     if of_records.ndim != 1 or of_records.dtype.kind not in "iu":
-        msg = (
+        raise TypeError(
             "lengths must be a 1-D array of integers, got "
             f"{of_records.ndim}-D {of_records.dtype}"
         )
-        raise TypeError(msg)
     of_records = of_records.astype(np.int64)
     if not of_records.size or of_records.min() < 0:
-        msg = "lengths must be at least 0 and not empty"
-        raise ValueError(msg)
+        raise ValueError("lengths must be at least 0 and not empty")
     length = positive_int("length", length)
     n_rows = positive_int("rows", rows)
     window = positive_int("window", window)
@@ -225,11 +219,10 @@ def pack(
     truncate = true_or_false("truncate", truncate)
     longest = int(of_records.argmax())
     if of_records[longest] > length and not truncate:
-        msg = (
+        raise ValueError(
             f"records must have at most length={length} values, but record {longest} has "
             f"{of_records[longest]}; pass truncate=True to cut it"
         )
-        raise ValueError(msg)
     of_records = np.minimum(of_records, length)
 
     def batches(seed: int, epoch: int) -> Sequence[Numbers]:
@@ -304,8 +297,7 @@ def weighted(
     """
     shares = _numbers("weights", weights)
     if not np.isfinite(shares).all() or (shares < 0).any() or not shares.any():
-        msg = "weights must be finite, at least 0, and not all 0"
-        raise ValueError(msg)
+        raise ValueError("weights must be finite, at least 0, and not all 0")
     return _drawn(shares / shares.max(), batch_size, length)
 
 
@@ -350,12 +342,11 @@ def _drawn(
 def _numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     array = np.asarray(values)
     if not array.size:
-        msg = f"{name} must not be empty"
-        raise ValueError(msg)
+        raise ValueError(f"{name} must not be empty")
     if array.ndim != 1 or array.dtype.kind not in "iuf":
-        msg = f"{name} must be a 1-D array of numbers, got {array.ndim}-D {array.dtype}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"{name} must be a 1-D array of numbers, got {array.ndim}-D {array.dtype}"
+        )
     if np.isnan(array).any():
-        msg = f"{name} must not be NaN"
-        raise ValueError(msg)
+        raise ValueError(f"{name} must not be NaN")
     return array.astype(np.float64)

@@ -21,17 +21,6 @@ from typing import Any, Generic, TypeVar, cast
 
 from fastrec.lifecycle import close_at_exit, renew_after_fork
 
-__all__ = [
-    "CancelledError",
-    "Task",
-    "TaskPool",
-    "forget",
-    "run_at_exit",
-    "run_registered",
-    "start",
-    "start_registered",
-]
-
 _T = TypeVar("_T")
 
 # `Task._done` wakes one waiter only; other waiters poll at this interval.

@@ -45,7 +45,7 @@ def dataset(
     weight_key: Key | None = None,
     shapes: Mapping[Any, Sequence[int | None]] | None = None,
     **options: Unpack[LoaderKeywords],
-) -> Any:  # noqa: ANN401
+) -> Any:
     """Return a `tf.data.Dataset` of batches.
 
     Each pass over it is one epoch of a loader, so ``repeat()`` continues with the next
@@ -117,7 +117,7 @@ def dataset(
     specs = _specs(loader, first, shapes or {})
     has_targets = label_key is not None
 
-    def as_item(batch: Batch) -> Any:  # noqa: ANN401
+    def as_item(batch: Batch) -> Any:
         return targets(batch) if has_targets else batch
 
     item = as_item(first)
@@ -132,14 +132,14 @@ def dataset(
 
     is_plain = all(isinstance(leaf, tf.TensorSpec) for leaf in leaves)
 
-    def parts(batch: Batch) -> Any:  # noqa: ANN401
+    def parts(batch: Batch) -> Any:
         _check(batch, specs)
         if is_plain:
             return tf.nest.map_structure(np.asarray, as_item(batch))
         columns = tf.nest.flatten(as_item(batch))
         return tuple(itertools.chain.from_iterable(map(_arrays, columns)))
 
-    def composed(*parts: Any) -> Any:  # noqa: ANN401
+    def composed(*parts: Any) -> Any:
         element = tf.nest.pack_sequence_as(structure, parts, expand_composites=True)
         element = tf.nest.map_structure(_with_static_shape, element, structure)
         return tf.data.Dataset.from_tensors(element)
@@ -220,7 +220,7 @@ def _specs(
     return specs
 
 
-def _shape(name: Key, column: Any) -> tuple[int | None, ...]:  # noqa: ANN401
+def _shape(name: Key, column: Any) -> tuple[int | None, ...]:
     shape: tuple[int | None, ...] = getattr(column, "shape", ())
     if not shape:
         raise SchemaError(
@@ -253,7 +253,7 @@ def _check(batch: Batch, specs: dict[Any, Any]) -> None:
         raise SchemaError(msg)
 
 
-def _spec(name: Key, column: Array, shape: list[int | None]) -> Any:  # noqa: ANN401
+def _spec(name: Key, column: Array, shape: list[int | None]) -> Any:
     if isinstance(column, SparseArray):
         return tf.SparseTensorSpec(shape, _dtype(name, column.values))
     if not isinstance(column, RaggedArray):
@@ -265,7 +265,7 @@ def _spec(name: Key, column: Array, shape: list[int | None]) -> Any:  # noqa: AN
     return tf.RaggedTensorSpec(shape, dtype, ragged_rank, splits)
 
 
-def _dtype(name: Key, values: Any) -> Any:  # noqa: ANN401
+def _dtype(name: Key, values: Any) -> Any:
     if isinstance(values, BytesArray):
         return tf.string
     try:
@@ -280,7 +280,7 @@ def _dtype(name: Key, values: Any) -> Any:  # noqa: ANN401
     return dtype
 
 
-def _arrays(column: Any) -> Iterator[npt.NDArray[Any]]:  # noqa: ANN401
+def _arrays(column: Any) -> Iterator[npt.NDArray[Any]]:
     """Yield the arrays of a column in the order of the components of its spec."""
     if isinstance(column, RaggedArray):
         splits = []
@@ -297,7 +297,7 @@ def _arrays(column: Any) -> Iterator[npt.NDArray[Any]]:  # noqa: ANN401
         yield np.asarray(column)
 
 
-def _with_static_shape(tensor: Any, spec: Any) -> Any:  # noqa: ANN401
+def _with_static_shape(tensor: Any, spec: Any) -> Any:
     if not isinstance(tensor, tf.SparseTensor):
         return tensor
     # TensorFlow keeps constants as a static shape.

@@ -48,7 +48,7 @@ def loader_of(source: Untyped, **options: Untyped) -> Untyped:
     )
 
 
-def numbers(batches: Any) -> list[int]:  # noqa: ANN401
+def numbers(batches: Any) -> list[int]:
     return [int(n) for batch in batches for n in batch["n"]]
 
 

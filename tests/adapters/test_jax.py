@@ -64,7 +64,7 @@ def by_row() -> Untyped:
     )
 
 
-def on_host(batches: Any) -> list[Batch]:  # noqa: ANN401
+def on_host(batches: Any) -> list[Batch]:
     """What device arrays hold, in the dtypes of the files."""
     found: list[Batch] = []
     for batch in batches:
@@ -338,7 +338,7 @@ def test_batches_are_pytrees(mixed: Untyped) -> None:
 
 
 def test_batches_pass_through_jit(mixed: Untyped) -> None:
-    def doubled(batch: Batch) -> Any:  # noqa: ANN401
+    def doubled(batch: Batch) -> Any:
         many = batch["many"]
         ids = jnp.repeat(
             jnp.arange(len(many.row_splits) - 1),

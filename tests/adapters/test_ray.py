@@ -296,7 +296,7 @@ def test_real_files_arrive_unchanged(testdata: Path, name: str) -> None:
 def test_transforms_run_in_the_read_tasks(paths: list[Path]) -> None:
     pid = os.getpid()
 
-    def doubled(batch: Any) -> Any:  # noqa: ANN401
+    def doubled(batch: Any) -> Any:
         return {
             "n": batch["n"] * 2,
             "away": np.full(len(batch["n"]), os.getpid() != pid),
@@ -478,7 +478,7 @@ def test_a_killed_worker_loses_and_repeats_nothing(
 ) -> None:
     marker = tmp_path / "killed"
 
-    def kill_once(batch: Any) -> Any:  # noqa: ANN401
+    def kill_once(batch: Any) -> Any:
         if at in batch["n"] and not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -569,7 +569,7 @@ def test_a_dataset_without_rows_is_one_empty_file(tmp_path: Path) -> None:
 def test_a_killed_writer_loses_and_repeats_nothing(tmp_path: Path, at: int) -> None:
     marker = tmp_path / "killed"
 
-    def kill_once(batch: Any) -> Any:  # noqa: ANN401
+    def kill_once(batch: Any) -> Any:
         if at in batch["id"] and not marker.exists():
             # The files of this attempt are open.
             marker.touch()
@@ -588,7 +588,7 @@ def test_a_killed_writer_loses_and_repeats_nothing(tmp_path: Path, at: int) -> N
 
 
 def test_a_failed_job_leaves_no_files(tmp_path: Path) -> None:
-    def fail(batch: Any) -> Any:  # noqa: ANN401
+    def fail(batch: Any) -> Any:
         if 77 in batch["id"]:
             raise RuntimeError(77)
         return batch

@@ -60,7 +60,7 @@ def bytes_cases(draw: st.DrawFn) -> tuple[BytesArray, np.ndarray[Any, Any]]:
 
 
 @st.composite
-def first_axis_indices(draw: st.DrawFn, size: int) -> Any:  # noqa: ANN401
+def first_axis_indices(draw: st.DrawFn, size: int) -> Any:
     """Draw a slice, a mask, or integers as a list or an array."""
     kinds = [st.slices(size), hnp.arrays(bool, size)]
     if size:
@@ -72,7 +72,7 @@ def first_axis_indices(draw: st.DrawFn, size: int) -> Any:  # noqa: ANN401
     return draw(st.one_of(kinds))
 
 
-def check(array: Any, expected: Any) -> None:  # noqa: ANN401
+def check(array: Any, expected: Any) -> None:
     """Compare an item or an array with the oracle, and check the array's parts."""
     if isinstance(expected, bytes):
         assert array == expected
@@ -352,7 +352,7 @@ def test_views_share_the_buffer_and_outlive_the_array() -> None:
     ],
 )
 def test_invalid_indices_raise_as_in_numpy(
-    index: Any,  # noqa: ANN401
+    index: Any,
     text: str,
 ) -> None:
     array = BytesArray.from_list([["a", "b"]] * 3)
@@ -419,8 +419,8 @@ def test_view_requires_one_index_per_axis() -> None:
     ],
 )
 def test_bytes_array_validates_its_arguments(
-    data: Any,  # noqa: ANN401
-    offsets: Any,  # noqa: ANN401
+    data: Any,
+    offsets: Any,
     shape: tuple[int, ...] | None,
     text: str,
 ) -> None:
@@ -554,7 +554,7 @@ def ragged_cases(draw: st.DrawFn) -> tuple[RaggedArray, list[Any]]:
     return array, rows
 
 
-def as_list(row: Any) -> list[Any]:  # noqa: ANN401
+def as_list(row: Any) -> list[Any]:
     """Return a row of any kind as nested lists."""
     return list(row.tolist())
 
@@ -741,7 +741,7 @@ def test_rows_and_slices_share_the_values() -> None:
     ],
 )
 def test_invalid_row_indices_raise_as_in_numpy(
-    index: Any,  # noqa: ANN401
+    index: Any,
     text: str,
 ) -> None:
     with pytest.raises(IndexError, match=text):
@@ -774,8 +774,8 @@ def test_invalid_row_indices_raise_as_in_numpy(
     ],
 )
 def test_ragged_array_validates_its_arguments(
-    values: Any,  # noqa: ANN401
-    row_splits: Any,  # noqa: ANN401
+    values: Any,
+    row_splits: Any,
     text: str,
 ) -> None:
     with pytest.raises(ValueError, match=text):
@@ -987,7 +987,7 @@ def test_take_shares_slices_and_copies_the_rest() -> None:
     ],
 )
 def test_take_validates_the_index(
-    index: Any,  # noqa: ANN401
+    index: Any,
     error: type[Exception],
     text: str,
 ) -> None:

@@ -51,7 +51,7 @@ def run(*arguments: str | Path, status: int = 0) -> str:
     return result.stdout if status == 0 else result.stderr
 
 
-def report(*arguments: str | Path) -> Any:  # noqa: ANN401
+def report(*arguments: str | Path) -> Any:
     return json.loads(run(*arguments, "--json"))
 
 
@@ -143,7 +143,7 @@ def test_each_stage_reads_each_record_once(
 ) -> None:
     runs: dict[str, float] = {}
 
-    def counted(stages: Any, *_: object) -> dict[str, Timing]:  # noqa: ANN401
+    def counted(stages: Any, *_: object) -> dict[str, Timing]:
         for name, stage in stages.items():
             is_endless = name.startswith("memcpy")
             runs[name] = 3 * N if is_endless else sum(stage())
@@ -223,7 +223,7 @@ def test_a_pass_ends_after_its_share_of_the_time(
 # The verdict.
 
 
-def verdict(cpu_ns: list[float], wall_ns: list[float], spread: float = 0.1) -> Any:  # noqa: ANN401
+def verdict(cpu_ns: list[float], wall_ns: list[float], spread: float = 0.1) -> Any:
     names = ["read", "checksums", "decode"]
     stages = {
         name: Timing(wall_ns[0], cpu, spread)

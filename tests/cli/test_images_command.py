@@ -27,7 +27,7 @@ from fastrec.cli.preview import preview
 COLOURS = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 0, 255)]
 
 
-def encoded(form: str, size: tuple[int, int], colour: Any = (9, 99, 200)) -> bytes:  # noqa: ANN401
+def encoded(form: str, size: tuple[int, int], colour: Any = (9, 99, 200)) -> bytes:
     options = {"lossless": True} if form == "WEBP" else {}
     buffer = io.BytesIO()
     Image.new("RGB", size, colour).save(buffer, form, **options)

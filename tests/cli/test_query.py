@@ -180,7 +180,7 @@ def test_only_the_columns_of_the_query_are_decoded(
     decoded: list[list[str]] = []
     original = fr.arrow.RecordBatchReader.__arrow_c_stream__
 
-    def recording(self: Any, requested_schema: object = None) -> object:  # noqa: ANN401
+    def recording(self: Any, requested_schema: object = None) -> object:
         decoded.append(self._source.column_names)
         return original(self, requested_schema)
 

@@ -36,7 +36,7 @@ FLOATS = st.floats(width=32) | st.sampled_from([0.0, -0.0, 1.0, math.nan, math.i
 TEXTS = st.text(max_size=3) | st.sampled_from(["tench", "x" * 129])
 
 
-def summary_of(path: Path, rows: list[Any], kind: Any) -> list[ColumnSummary]:  # noqa: ANN401
+def summary_of(path: Path, rows: list[Any], kind: Any) -> list[ColumnSummary]:
     """Return the summary of a file with these values of one feature."""
     records = [example({b"x": (kind, each)}) for each in rows]
     path.write_bytes(tfrecord_file(records))

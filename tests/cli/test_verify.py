@@ -499,7 +499,7 @@ def test_a_file_that_is_named_twice_is_checked_once(file: Path) -> None:
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
-def test_compressed_files_are_verified(file: Path, compress: Any) -> None:  # noqa: ANN401
+def test_compressed_files_are_verified(file: Path, compress: Any) -> None:
     file.write_bytes(compress(GOOD))
     assert report_of(file)["n_records"] == 40
 

@@ -25,16 +25,16 @@ import fastrec as fr
 from fastrec.compat import tf_io, tf_train
 
 
-def _bytes_feature(value: Any) -> Any:  # noqa: ANN401
+def _bytes_feature(value: Any) -> Any:
     """The function of the guide, without eager tensors."""
     return tf_train.Feature(bytes_list=tf_train.BytesList(value=[value]))
 
 
-def _float_feature(value: Any) -> Any:  # noqa: ANN401
+def _float_feature(value: Any) -> Any:
     return tf_train.Feature(float_list=tf_train.FloatList(value=[value]))
 
 
-def _int64_feature(value: Any) -> Any:  # noqa: ANN401
+def _int64_feature(value: Any) -> Any:
     return tf_train.Feature(int64_list=tf_train.Int64List(value=[value]))
 
 
@@ -182,7 +182,7 @@ def random_feature(rng: random.Random) -> dict[str, list[Any]]:
     return {kind: values}
 
 
-def feature_of(train: Any, lists: dict[str, list[Any]]) -> Any:  # noqa: ANN401
+def feature_of(train: Any, lists: dict[str, list[Any]]) -> Any:
     classes = {
         "int64_list": train.Int64List,
         "float_list": train.FloatList,
@@ -192,7 +192,7 @@ def feature_of(train: Any, lists: dict[str, list[Any]]) -> Any:  # noqa: ANN401
     return train.Feature(**made)
 
 
-def random_message(seed: int, train: Any) -> Any:  # noqa: ANN401
+def random_message(seed: int, train: Any) -> Any:
     """Return an Example or SequenceExample that depends on the seed alone."""
     rng = random.Random(seed)
     keys = rng.sample(KEYS, rng.randrange(len(KEYS)))
@@ -266,7 +266,7 @@ def test_real_records_parse_and_serialize(testdata: Path, name: str) -> None:
         }
 
 
-def values_of(feature: Any) -> Any:  # noqa: ANN401
+def values_of(feature: Any) -> Any:
     """Return the values that protobuf parses, and their kind."""
     kind = feature.WhichOneof("kind")
     if kind is None:
@@ -274,7 +274,7 @@ def values_of(feature: Any) -> Any:  # noqa: ANN401
     return kind, list(getattr(feature, kind).value)
 
 
-def listed(values: Any) -> Any:  # noqa: ANN401
+def listed(values: Any) -> Any:
     """Return decoded values and their kind in the same form."""
     if values is None:
         return None

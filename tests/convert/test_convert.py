@@ -64,9 +64,9 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
 
 
 def converted(
-    paths: Any,  # noqa: ANN401
+    paths: Any,
     features: dict[str, Any] | None = None,
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> tuple[convert.Source, fr.Dataset]:
     """Convert files to one TFRecord file next to the first, and open it."""
     first = Path(paths if isinstance(paths, str | Path) else paths[0])
@@ -83,7 +83,7 @@ def whole(ds: fr.Dataset) -> dict[str, Any]:
     return ds[0 : len(ds)]
 
 
-def lists(column: Any) -> list[Any]:  # noqa: ANN401
+def lists(column: Any) -> list[Any]:
     """Return a column of any kind as one list of values per row."""
     if isinstance(column, fr.RaggedArray):
         return column.tolist()
@@ -99,7 +99,7 @@ def some(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
 # Images.
 
 
-def image_file(path: Path, mode: str, size: tuple[int, int], **options: Any) -> Path:  # noqa: ANN401
+def image_file(path: Path, mode: str, size: tuple[int, int], **options: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new(mode, size, 1).save(path, **options)
     return path
@@ -326,7 +326,7 @@ def test_only_images_can_be_skipped(tmp_path: Path) -> None:
 # Tables to TFRecords.
 
 
-def table_file(path: Path, table: Any) -> Path:  # noqa: ANN401
+def table_file(path: Path, table: Any) -> Path:
     """Write a table in the format that the suffix names."""
     if path.suffix == ".parquet":
         pq.write_table(table, path)
@@ -400,7 +400,7 @@ def spec_of(expected: Sequence[Any]) -> fr.VarLen:
 @pytest.mark.parametrize("suffix", [".arrow", ".arrows"])
 def test_arrow_columns_of_all_types_read_back(
     tmp_path: Path,
-    kind: Any,  # noqa: ANN401
+    kind: Any,
     values: list[Any],
     expected: list[Any],
     begin: int,
@@ -416,7 +416,7 @@ def test_arrow_columns_of_all_types_read_back(
 
 @cases
 def test_sliced_batches_have_the_rows_of_the_slice(
-    kind: Any,  # noqa: ANN401
+    kind: Any,
     values: list[Any],
     expected: list[Any],
 ) -> None:
@@ -525,7 +525,7 @@ def test_columns_of_nulls_are_omitted(tmp_path: Path) -> None:
     [pa.list_(pa.int64()), pa.list_(pa.string()), pa.list_(pa.int64(), 2)],
     ids=str,
 )
-def test_a_null_within_a_list_is_an_error(tmp_path: Path, kind: Any) -> None:  # noqa: ANN401
+def test_a_null_within_a_list_is_an_error(tmp_path: Path, kind: Any) -> None:
     rows: list[Any] = [[None, None], None]
     path = table_file(tmp_path / "t.arrow", pa.table({"x": pa.array(rows, kind)}))
     with pytest.raises(
@@ -551,10 +551,10 @@ def test_a_null_within_a_list_is_an_error(tmp_path: Path, kind: Any) -> None:  #
 )
 def test_types_that_no_feature_can_store_are_refused_with_a_hint(
     tmp_path: Path,
-    kind: Any,  # noqa: ANN401
+    kind: Any,
     cast: str,
-    value: Any,  # noqa: ANN401
-    read: Any,  # noqa: ANN401
+    value: Any,
+    read: Any,
 ) -> None:
     array = pa.array([value, None], pa.type_for_alias(cast)).cast(kind)
     path = table_file(tmp_path / "t.arrow", pa.table({"x": array}))
@@ -583,7 +583,7 @@ def test_types_that_no_feature_can_store_are_refused_with_a_hint(
 )
 def test_nested_types_are_refused_with_a_hint(
     tmp_path: Path,
-    array: Any,  # noqa: ANN401
+    array: Any,
     hint: str,
 ) -> None:
     path = table_file(tmp_path / "t.arrow", pa.table({"n": [1], "x": array}))
@@ -875,7 +875,7 @@ def test_a_truncated_gzip_is_an_error(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_columns_become_arrow_arrays(column: Any, kind: Any, rows: list[Any]) -> None:  # noqa: ANN401
+def test_columns_become_arrow_arrays(column: Any, kind: Any, rows: list[Any]) -> None:
     batch = convert.to_arrow({"x": column, b"n": np.arange(2)})
     batch.validate(full=True)
     assert batch.schema.names == ["x", "n"]
@@ -941,7 +941,7 @@ def test_optional_columns_are_values_or_null() -> None:
     ],
     ids=lambda column: type(column).__name__,
 )
-def test_columns_that_arrow_does_not_have_are_named(column: Any) -> None:  # noqa: ANN401
+def test_columns_that_arrow_does_not_have_are_named(column: Any) -> None:
     with pytest.raises(fr.SchemaError, match="column 'x': ") as caught:
         convert.to_arrow({"x": column})
     assert caught.value.feature == "x"
@@ -968,7 +968,7 @@ def rows_of(n_records: int = 10) -> dict[str, list[Any]]:
     }
 
 
-def read_table(path: Path) -> Any:  # noqa: ANN401
+def read_table(path: Path) -> Any:
     if path.suffix == ".parquet":
         return pq.read_table(path)
     return pyarrow.feather.read_table(path)
@@ -1148,7 +1148,7 @@ KINDS: list[tuple[Any, Any]] = [
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> Any:  # noqa: ANN401
+def tables(draw: st.DrawFn) -> Any:
     n_rows = draw(st.integers(0, 6))
     columns = {}
     names = st.text(
@@ -1164,7 +1164,7 @@ def tables(draw: st.DrawFn) -> Any:  # noqa: ANN401
     return pa.table(columns)
 
 
-def as_written(kind: Any, rows: list[Any]) -> list[list[Any]]:  # noqa: ANN401
+def as_written(kind: Any, rows: list[Any]) -> list[list[Any]]:
     """Return the rows of a type after a round trip through features."""
     found = as_lists(rows)
     if "string" in str(kind):
@@ -1175,7 +1175,7 @@ def as_written(kind: Any, rows: list[Any]) -> list[list[Any]]:  # noqa: ANN401
 @given(table=tables(), n_rows=st.integers(1, 6))
 @settings(max_examples=60)
 def test_parquet_to_tfrecord_and_back_is_equal(
-    table: Any,  # noqa: ANN401
+    table: Any,
     n_rows: int,
     fresh: Callable[[], Path],
 ) -> None:

@@ -66,15 +66,15 @@ floats = st.binary(min_size=4, max_size=4)  # Every bit pattern, signalling NaNs
 strings = st.binary(max_size=20)
 
 
-def lists(kind: oracle.Kind, values: st.SearchStrategy[Any], n: int) -> Any:  # noqa: ANN401
+def lists(kind: oracle.Kind, values: st.SearchStrategy[Any], n: int) -> Any:
     return st.tuples(st.just(kind), st.lists(values, min_size=n, max_size=n))
 
 
-def any_length(kind: oracle.Kind, values: st.SearchStrategy[Any]) -> Any:  # noqa: ANN401
+def any_length(kind: oracle.Kind, values: st.SearchStrategy[Any]) -> Any:
     return st.tuples(st.just(kind), st.lists(values, max_size=9))
 
 
-def sized(n_bytes: int) -> Any:  # noqa: ANN401
+def sized(n_bytes: int) -> Any:
     return lists("bytes", st.binary(min_size=n_bytes, max_size=n_bytes), 1)
 
 

@@ -101,14 +101,14 @@ def by_upb(rows: list[dict[bytes, Any]], hash_seed: int) -> list[bytes]:
     return found
 
 
-def same(a: Any, b: Any) -> bool:  # noqa: ANN401
+def same(a: Any, b: Any) -> bool:
     """Whether two batches are equal, whatever their columns are."""
     if list(a) != list(b):
         return False
     return all(repr(listed(a[name])) == repr(listed(b[name])) for name in a)
 
 
-def listed(column: Any) -> Any:  # noqa: ANN401
+def listed(column: Any) -> Any:
     if isinstance(column, fr.RaggedArray):
         return column.tolist()
     if isinstance(column, fr.SparseArray):

@@ -234,7 +234,7 @@ LEFT = {
 }
 
 
-def labels(batches: Any) -> list[int]:  # noqa: ANN401
+def labels(batches: Any) -> list[int]:
     return [n for batch in batches for n in batch["n"].tolist()]
 
 

@@ -125,7 +125,7 @@ def plain(batch: Batch) -> list[dict[str, Untyped]]:
     ]
 
 
-def numbers(batches: Any) -> list[int]:  # noqa: ANN401
+def numbers(batches: Any) -> list[int]:
     return [int(n) for batch in batches for n in batch["n"]]
 
 
@@ -405,7 +405,7 @@ def test_a_mix_follows_its_weights_and_reads_each_component_in_epochs(
     parts: tuple[list[int], list[float]],
     seed: int,
     length: int | None,
-    shuffle: Any,  # noqa: ANN401
+    shuffle: Any,
 ) -> None:
     sizes, weights = parts
     mixed = mix_of(many, sizes, weights, seed=seed, length=length)

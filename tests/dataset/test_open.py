@@ -132,7 +132,7 @@ def test_suffixes_do_not_matter(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["auto", None])
-def test_plain_files_open_with_auto_and_none(folder: Path, compression: Any) -> None:  # noqa: ANN401
+def test_plain_files_open_with_auto_and_none(folder: Path, compression: Any) -> None:
     ds = open_dataset(folder, features=SPEC, compression=compression)
     assert numbers(ds) == list(range(6))
 
@@ -292,7 +292,7 @@ def test_a_partitioned_table_is_one_dataset(
 # What is refused.
 
 
-def read(paths: Any, **options: Any) -> None:  # noqa: ANN401
+def read(paths: Any, **options: Any) -> None:
     """Opening is lazy, so the first look counts as opening too."""
     ds = open_dataset(paths, features=SPEC, **options)
     len(ds)

@@ -80,7 +80,7 @@ def pieces(view: Untyped) -> list[Any]:
 
 
 @st.composite
-def index_arrays(draw: st.DrawFn, n: int) -> Any:  # noqa: ANN401
+def index_arrays(draw: st.DrawFn, n: int) -> Any:
     """Numbers of `n` records, some from the end, some twice."""
     if n == 0:
         return []
@@ -390,7 +390,7 @@ def n_scans(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     calls: list[list[str]] = []
     make = index_module.make_indexes
 
-    def counted(paths: Any, **options: Any) -> Any:  # noqa: ANN401
+    def counted(paths: Any, **options: Any) -> Any:
         calls.append(list(paths))
         return make(paths, **options)
 

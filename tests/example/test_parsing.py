@@ -81,7 +81,7 @@ def test_errors_contain_the_index_of_the_record() -> None:
 @pytest.mark.parametrize(
     "serialized", [b"", "text", 3, None, np.zeros(3), np.array([[b""]], object), [1]]
 )
-def test_invalid_containers_of_records_raise(serialized: Any) -> None:  # noqa: ANN401
+def test_invalid_containers_of_records_raise(serialized: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         fr.parse_example(serialized, SPEC)
 
@@ -158,9 +158,9 @@ def test_decode_raw_adds_an_axis() -> None:
     ],
 )
 def test_decode_raw_validates_its_arguments(
-    values: Any,  # noqa: ANN401
+    values: Any,
     dtype: str,
-    options: Any,  # noqa: ANN401
+    options: Any,
 ) -> None:
     with pytest.raises((TypeError, ValueError)):
         tf_io.decode_raw(values, dtype, **options)
@@ -191,7 +191,7 @@ def test_records_before_damage_are_delivered(write: Write, n_good: int) -> None:
     for batch_size in (None, 32):
         found: list[bytes] = []
 
-        def read(size: Any, found: list[bytes] = found) -> None:  # noqa: ANN401
+        def read(size: Any, found: list[bytes] = found) -> None:
             for item in fr.read_records(path, batch_size=size):
                 found.extend(item if size else [item])
 
@@ -339,7 +339,7 @@ def test_decode_sequence_example_limits_the_names() -> None:
     ],
     ids=str,
 )
-def test_parse_tensor_inverts_serialize_tensor(array: Any) -> None:  # noqa: ANN401
+def test_parse_tensor_inverts_serialize_tensor(array: Any) -> None:
     found = tf_io.parse_tensor(tf_io.serialize_tensor(array))
     assert isinstance(found, np.ndarray)
     assert (found.dtype, found.shape) == (array.dtype, array.shape)

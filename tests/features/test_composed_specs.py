@@ -26,7 +26,7 @@ from oracle import example, tfrecord_file
 R = fr.Ragged
 
 
-def record(**features: Any) -> bytes:  # noqa: ANN401
+def record(**features: Any) -> bytes:
     """Return a record with int64, bytes or float features."""
     kinds = {int: "int64", bytes: "bytes", float: "float"}
     return example(
@@ -61,7 +61,7 @@ RECORDS = [
 ]
 
 
-def parse(records: list[bytes], spec: Any) -> Untyped:  # noqa: ANN401
+def parse(records: list[bytes], spec: Any) -> Untyped:
     return fr.parse_example(records, {"a": spec})["a"]
 
 
@@ -85,7 +85,7 @@ def every_column(write: Write) -> Untyped:
         R.ValueRowIds("ids"),
     ],
 )
-def test_every_partition_makes_the_same_rows(partition: Any) -> None:  # noqa: ANN401
+def test_every_partition_makes_the_same_rows(partition: Any) -> None:
     got = parse(RECORDS, R("int64", [partition], key="v"))
     assert got.tolist() == ROWS
     assert got.row_splits.dtype == np.int64
@@ -157,8 +157,8 @@ def test_uniform_partitions_at_the_end_are_inner_dimensions() -> None:
 )
 def test_partitions_that_do_not_fit_are_errors_of_their_record(
     write: Write,
-    features: Any,  # noqa: ANN401
-    partition: Any,  # noqa: ANN401
+    features: Any,
+    partition: Any,
     feature: str,
 ) -> None:
     records = [record(), record(**features)]
@@ -210,7 +210,7 @@ def test_sparse_features_may_have_several_axes_and_hold_bytes() -> None:
         {"i": [1], "v": [300]},
     ],
 )
-def test_indices_that_do_not_fit_are_errors_of_their_record(features: Any) -> None:  # noqa: ANN401
+def test_indices_that_do_not_fit_are_errors_of_their_record(features: Any) -> None:
     with pytest.raises(fr.SchemaError) as caught:
         parse([record(), record(**features)], fr.Sparse("i", "v", "uint8", 6))
     assert caught.value.record == 1
@@ -263,9 +263,9 @@ def test_sparse_arrays_are_arrays_of_rows() -> None:
     ],
 )
 def test_sparse_array_validates_its_arguments(
-    indices: Any,  # noqa: ANN401
-    values: Any,  # noqa: ANN401
-    shape: Any,  # noqa: ANN401
+    indices: Any,
+    values: Any,
+    shape: Any,
 ) -> None:
     with pytest.raises(ValueError, match=r"ind|dimension|dtype"):
         fr.SparseArray(indices, np.array(values), shape)

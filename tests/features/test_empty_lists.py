@@ -31,7 +31,7 @@ def kinds_and_values(path: Path) -> list[Any]:
     return found
 
 
-def written(path: Path, column: Any, features: Any = None) -> list[Any]:  # noqa: ANN401
+def written(path: Path, column: Any, features: Any = None) -> list[Any]:
     fr.write(path, {"x": column}, features=features)
     return kinds_and_values(path)
 

@@ -108,7 +108,7 @@ def cells_of(features: Sequence[dict[bytes, Any]], key: bytes) -> list[Any]:
     return [found.get(key) for found in features]
 
 
-def spec_wanted(cells: list[Any], make: Any, **options: Any) -> Any:  # noqa: ANN401
+def spec_wanted(cells: list[Any], make: Any, **options: Any) -> Any:
     """Return a spec of `make` if all have the same number of values, else VarLen."""
     counts = {None if cell is None else len(cell[1]) for cell in cells}
     dtype = DTYPES[next(cell[0] for cell in cells if cell)]
@@ -142,7 +142,7 @@ VALUES: dict[Any, Any] = {
 }
 
 
-def feature_of(key: bytes) -> Any:  # noqa: ANN401
+def feature_of(key: bytes) -> Any:
     kind, values = VALUES[key]
     one = st.lists(values, min_size=1, max_size=1)
     some = one | one | st.lists(values, max_size=3)
@@ -185,7 +185,7 @@ def test_examples_are_what_an_oracle_infers(write: Write, records: list[Any]) ->
     assert snapshot([pasted(ds)[0 : len(records)]]) == snapshot([ds[0 : len(records)]])
 
 
-def suggests(spec: Any, cells: list[Any]) -> bool:  # noqa: ANN401
+def suggests(spec: Any, cells: list[Any]) -> bool:
     """Return whether the comment should suggest a default or an array."""
     present = [cell[1] for cell in cells if cell]
     if len(present) < len(cells):
@@ -587,7 +587,7 @@ def test_streams_are_sampled_from_the_beginning(write: Write) -> None:
 
 
 @pytest.mark.parametrize("sample", [0, -1, 1.5, "4", True])
-def test_sample_must_be_a_number_of_records(write: Write, sample: Any) -> None:  # noqa: ANN401
+def test_sample_must_be_a_number_of_records(write: Write, sample: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="sample"):
         numbered(write, 2).infer_schema(sample=sample)
 

@@ -28,7 +28,7 @@ def images(tmp_path: Path) -> Path:
     return path
 
 
-def drained(dataset: fr.Dataset, **options: Any) -> None:  # noqa: ANN401
+def drained(dataset: fr.Dataset, **options: Any) -> None:
     for _ in dataset.loader(100, **options):
         pass
 

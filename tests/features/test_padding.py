@@ -28,18 +28,18 @@ DTYPES = ["int64", "int16", "uint8", "float32", "float16", "float64", "bytes"]
 KIND_OF = {"bytes": "bytes", "float32": "float", "float16": "float", "float64": "float"}
 
 
-def dataset(write: Write, records: Sequence[Any], features: Any) -> Untyped:  # noqa: ANN401
+def dataset(write: Write, records: Sequence[Any], features: Any) -> Untyped:
     return open_dataset(
         write(tfrecord_file(example(features) for features in records)),
         features=features,
     )
 
 
-def a(*values: Any) -> Features:  # noqa: ANN401
+def a(*values: Any) -> Features:
     return {b"a": ("int64", values)}
 
 
-def column(write: Write, records: Sequence[Features], spec: Any) -> Untyped:  # noqa: ANN401
+def column(write: Write, records: Sequence[Features], spec: Any) -> Untyped:
     return dataset(write, records, {"a": spec})[0 : len(records)]["a"]
 
 

@@ -56,7 +56,7 @@ def lists_of(column: Untyped) -> Untyped:
     return column.tolist()
 
 
-def parse_list(steps: list[Any], spec: Any) -> Untyped:  # noqa: ANN401
+def parse_list(steps: list[Any], spec: Any) -> Untyped:
     """Return the column that `spec` reads from one record with a list "a"."""
     record = sequence({}, {b"a": steps})
     return fr.parse_sequence_example([record], None, {"a": spec})[1]["a"]
@@ -238,8 +238,8 @@ def test_partitions_divide_the_values_of_each_step(write: Write) -> None:
     ],
 )
 def test_partitions_that_do_not_fit_a_step(
-    values: Any,  # noqa: ANN401
-    lengths: Any,  # noqa: ANN401
+    values: Any,
+    lengths: Any,
     message: str,
 ) -> None:
     good = of_rows([[b"x"]], [[1]])
@@ -266,7 +266,7 @@ def test_the_number_of_rows_of_all_row_ids_is_limited() -> None:
         lambda: fr.Schema({"a": tf_io.RaggedFeature("int64", value_key="")}),
     ],
 )
-def test_an_empty_key_is_not_a_feature(make: Any) -> None:  # noqa: ANN401
+def test_an_empty_key_is_not_a_feature(make: Any) -> None:
     with pytest.raises(fr.SchemaError, match="key must be a feature name, got"):
         make()
 
@@ -288,7 +288,7 @@ def test_an_empty_key_is_not_a_feature(make: Any) -> None:  # noqa: ANN401
         },
     ],
 )
-def test_invalid_options_raise(write: Write, options: Any) -> None:  # noqa: ANN401
+def test_invalid_options_raise(write: Write, options: Any) -> None:
     with pytest.raises(fr.SchemaError):
         fr.open(write(tfrecord_file([])), **options)
 
@@ -343,7 +343,7 @@ def test_truncated_strings_and_items_of_ragged_steps() -> None:
         ([("int64", [128])], fr.VarLen("int8"), "holds 128, which is out of range"),
     ],
 )
-def test_steps_that_do_not_fit(steps: Any, spec: Any, message: str) -> None:  # noqa: ANN401
+def test_steps_that_do_not_fit(steps: Any, spec: Any, message: str) -> None:
     with pytest.raises(fr.SchemaError, match=message) as caught:
         parse_list(steps, spec)
     assert caught.value.feature == "a"
@@ -420,7 +420,7 @@ def test_truncated_maps_raise() -> None:
             fr.parse_sequence_example([record], context, lists)
 
 
-def random_feature(rng: random.Random, kind: Any) -> Any:  # noqa: ANN401
+def random_feature(rng: random.Random, kind: Any) -> Any:
     if rng.random() < 0.2:
         return None
     n_values = rng.randrange(4)

@@ -26,13 +26,13 @@ INT_DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "u
 RAW_DTYPES = [*INT_DTYPES, "float16", "float32", "float64", "complex64", "complex128"]
 
 
-def column(write: Write, records: list[Features], feature: Any) -> Any:  # noqa: ANN401
+def column(write: Write, records: list[Features], feature: Any) -> Any:
     """Return column "a" of a batch of these records."""
     path = write(tfrecord_file(example(features) for features in records))
     return open_dataset(path, features={"a": feature})[0 : len(records)]["a"]
 
 
-def a(kind: Any, *values: Any) -> Features:  # noqa: ANN401
+def a(kind: Any, *values: Any) -> Features:
     return {b"a": (kind, values)}
 
 
@@ -379,7 +379,7 @@ def test_invalid_specs_raise_at_construction(
 @pytest.mark.parametrize("features", [{"a": int}, {"a": 3}, {3: fr.VarLen("int64")}])
 def test_features_that_are_not_specs_raise_at_open(
     write: Write,
-    features: Any,  # noqa: ANN401
+    features: Any,
 ) -> None:
     with pytest.raises((fr.SchemaError, TypeError)):
         open_dataset(write(b""), features=features)
@@ -408,7 +408,7 @@ def test_specs_compare_by_value() -> None:
 def test_an_error_contains_feature_file_record_byte_and_a_hint(
     write: Write,
     features: Features,
-    feature: Any,  # noqa: ANN401
+    feature: Any,
     says: tuple[str, ...],
 ) -> None:
     good = example({})
@@ -447,7 +447,7 @@ def test_messages_never_quote_a_payload(write: Write) -> None:
     ["V4", "S5", "U3", "datetime64[s]", "complex64", [("a", "<i4"), ("b", "<f4")]],
     ids=str,
 )
-def test_raw_takes_any_dtype_of_a_fixed_size(write: Write, dtype: Any) -> None:  # noqa: ANN401
+def test_raw_takes_any_dtype_of_a_fixed_size(write: Write, dtype: Any) -> None:
     size = 3 * np.dtype(dtype).itemsize
     memory = bytes(range(97, 97 + size))
     if np.dtype(dtype).kind == "U":

@@ -204,7 +204,7 @@ def test_arrays_are_serialized_like_tensorflow(
         fr.BytesArray.from_list([]),
     ],
 )
-def test_strings_round_trip(strings: Any) -> None:  # noqa: ANN401
+def test_strings_round_trip(strings: Any) -> None:
     read = parse([tf_io.serialize_tensor(strings)], fr.SerializedTensor())[0]
     if isinstance(strings, (str, bytes)):
         assert read == (strings.encode() if isinstance(strings, str) else strings)
@@ -271,7 +271,7 @@ def test_tensors_that_differ_are_serialized_by_the_caller(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("tensor", [np.zeros(1, "M8[s]"), np.zeros(1, "S2"), {}])
-def test_serializing_unsupported_dtypes_raises(tensor: Any) -> None:  # noqa: ANN401
+def test_serializing_unsupported_dtypes_raises(tensor: Any) -> None:
     with pytest.raises(TypeError):
         tf_io.serialize_tensor(tensor)
 

@@ -61,7 +61,7 @@ def spelled(batch: Batch) -> Batch:
     return {"n": [str(n) for n in batch["n"]]}
 
 
-def numbers(batches: Any) -> list[int]:  # noqa: ANN401
+def numbers(batches: Any) -> list[int]:
     return labels(batches)
 
 
@@ -322,7 +322,7 @@ class InterruptBefore:
         self._n = n
         self.is_raised = False
 
-    def __call__(self, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
         if frame.f_code.co_filename not in MOVING_BATCHES or self.is_raised:
             return None
         # A real signal comes before a lock is acquired or after it is released.

@@ -65,7 +65,7 @@ def ds(paths: list[Path]) -> Untyped:
     return open_dataset(paths, features=SPEC)
 
 
-def labels(batches: Any) -> list[int]:  # noqa: ANN401
+def labels(batches: Any) -> list[int]:
     return [n for batch in batches for n in batch["n"].tolist()]
 
 

@@ -63,11 +63,11 @@ def whole(write: Write) -> Untyped:
     return open_dataset(write(tfrecord_file(map(record, range(N)))), features=SPEC)
 
 
-def labels(batches: Any) -> list[int]:  # noqa: ANN401
+def labels(batches: Any) -> list[int]:
     return [n for batch in batches for n in batch["n"].tolist()]
 
 
-def until_error(loader: Any) -> tuple[list[Any], fr.Error]:  # noqa: ANN401
+def until_error(loader: Any) -> tuple[list[Any], fr.Error]:
     """The batches before the error, and the error."""
     batches = iter(loader)
     delivered = []
@@ -218,7 +218,7 @@ def test_skipping_keeps_steps_and_positions(paths: list[Path], whole: Untyped) -
 def test_transforms_receive_the_info_of_the_remaining_rows(
     paths: list[Path], on_error: str, threads: int
 ) -> None:
-    def note(batch: Any, info: fr.BatchInfo) -> Any:  # noqa: ANN401
+    def note(batch: Any, info: fr.BatchInfo) -> Any:
         assert len(info.positions) == len(info.records) == len(batch["n"])
         is_row = info.records >= 0
         assert batch["n"][is_row].tolist() == info.records[is_row].tolist()

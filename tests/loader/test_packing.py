@@ -192,7 +192,7 @@ def test_options_are_checked() -> None:
 # the loader
 
 
-def loader_of(ds: Untyped, world_size: int = 1, rank: int = 0, **options: Any) -> Any:  # noqa: ANN401
+def loader_of(ds: Untyped, world_size: int = 1, rank: int = 0, **options: Any) -> Any:
     return ds.loader(
         batches=pack(LENGTHS, LENGTH, 6),
         transform=pack_columns(["tokens", "weights"], LENGTH),
@@ -314,7 +314,7 @@ def test_transforms_know_the_records_of_their_rank(ds: Untyped) -> None:
 # the transform
 
 
-def packed(column: Untyped, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+def packed(column: Untyped, *args: Any, **options: Any) -> Any:
     batch = {"tokens": column}
     numbers = np.arange(100, 100 + len(column))
     return pack_columns(["tokens"], *args, **options)(

@@ -53,7 +53,7 @@ def ds(write: Write) -> Untyped:
     return open_dataset(write(tfrecord_file(records)), features=spec)
 
 
-def listed(batches: Any, seed: int = 0, epoch: int = 0) -> list[list[int]]:  # noqa: ANN401
+def listed(batches: Any, seed: int = 0, epoch: int = 0) -> list[list[int]]:
     return [batch.tolist() for batch in batches(seed, epoch)]
 
 

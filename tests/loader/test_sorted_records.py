@@ -34,7 +34,7 @@ def ds(tmp_path_factory: pytest.TempPathFactory) -> fr.Dataset:
     return fr.open(path)
 
 
-def draws(ds: fr.Dataset, shuffle: Any, seed: int) -> Integers:  # noqa: ANN401
+def draws(ds: fr.Dataset, shuffle: Any, seed: int) -> Integers:
     """Return the record number of each draw of an epoch."""
     loader = ds.loader(256, shuffle=shuffle, seed=seed, rank=0, world_size=1)
     drawn = np.concatenate([batch["number"] for batch in loader])

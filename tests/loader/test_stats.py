@@ -260,7 +260,7 @@ def test_rows_that_threads_share_count_once(ds: Untyped, clock: Clock) -> None:
 # The repr and the bottleneck.
 
 
-def in_threads(**counted: Any) -> dict[str, Any]:  # noqa: ANN401
+def in_threads(**counted: Any) -> dict[str, Any]:
     """Return times of a loop of 4 s with two transform threads."""
     return {"waiting_s": 1.0, "consuming_s": 3.0, "_n_transforming": 2, **counted}
 
@@ -301,7 +301,7 @@ def test_stats_name_the_bottleneck(
 
 
 def test_stats_explain_the_waiting() -> None:
-    def said(**counted: Any) -> str:  # noqa: ANN401
+    def said(**counted: Any) -> str:
         stats = fr.LoaderStats(1, 8, 64, waiting_s=4, consuming_s=1, **counted)
         return repr(stats)
 

@@ -87,7 +87,7 @@ def test_a_transform_may_return_any_number_of_rows(
 def test_info_has_the_step_and_positions_of_a_batch(
     ds: Untyped, transform_threads: int
 ) -> None:
-    def tell(batch: Batch, info: Any) -> Batch:  # noqa: ANN401
+    def tell(batch: Batch, info: Any) -> Batch:
         return {
             **batch,
             "place": (info.seed, info.epoch, info.step),
@@ -105,10 +105,10 @@ def test_info_has_the_step_and_positions_of_a_batch(
 
 def draws(
     ds: Untyped, batch_size: int, transform_threads: int, seed: int, epoch: int
-) -> Any:  # noqa: ANN401
+) -> Any:
     """Return random numbers for each record, from `info.rng`."""
 
-    def augment(batch: Batch, info: Any) -> Batch:  # noqa: ANN401
+    def augment(batch: Batch, info: Any) -> Batch:
         rngs = [info.rng(i) for i in range(len(batch["n"]))]
         assert all(isinstance(rng, np.random.Generator) for rng in rngs)
         return {"noise": np.stack([rng.random(3) for rng in rngs])}
@@ -134,7 +134,7 @@ def test_random_numbers_depend_on_seed_epoch_and_position_alone(ds: Untyped) -> 
 def test_iterating_gives_the_same_random_numbers_as_random_access(
     ds: Untyped,
 ) -> None:
-    def augment(batch: Batch, info: Any) -> Batch:  # noqa: ANN401
+    def augment(batch: Batch, info: Any) -> Batch:
         return {
             "x": np.array(
                 [info.rng(i).integers(1 << 40) for i in range(len(batch["n"]))]
@@ -406,10 +406,10 @@ def test_the_signature_decides_whether_info_is_passed(ds: Untyped) -> None:
     def optional(batch: Batch, scale: int = 2) -> Batch:
         return {"n": batch["n"] * scale}
 
-    def with_default(batch: Batch, info: Any = None) -> Batch:  # noqa: ANN401
+    def with_default(batch: Batch, info: Any = None) -> Batch:
         return {"step": np.full(len(batch["n"]), info.step)}
 
-    def third(batch: Batch, scale: int = 2, info: Any = None) -> Batch:  # noqa: ANN401
+    def third(batch: Batch, scale: int = 2, info: Any = None) -> Batch:
         return {"step": np.full(len(batch["n"]), info.step * scale)}
 
     assert ds.loader(8, transform=with_default).batch(2)["step"].tolist() == [2] * 8

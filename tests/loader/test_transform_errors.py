@@ -161,7 +161,7 @@ def test_notes_are_logged_on_python_3_10(
 # Policies.
 
 
-def per_row_loaders(ds: Untyped, on_transform_error: str, **options: Any) -> list[Any]:  # noqa: ANN401
+def per_row_loaders(ds: Untyped, on_transform_error: str, **options: Any) -> list[Any]:
     """Loaders whose per-row function, or that of the dataset, fails."""
     options = {"batch_size": 5, "on_transform_error": on_transform_error, **options}
     other = {"n": "int64", "pixels": fr.Raw((3,), "uint8"), "words": fr.VarLen("bytes")}

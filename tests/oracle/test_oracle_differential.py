@@ -248,7 +248,7 @@ def test_what_no_difference_explains_is_a_failure(comparison: Comparison) -> Non
     unit = Unit([VAR], "odd", [example({b"a": ("int64", [1])})], False, True)
     right = Ours.outcome
 
-    def wrong(self: Ours, mode: str, group: Any) -> Any:  # noqa: ANN401
+    def wrong(self: Ours, mode: str, group: Any) -> Any:
         return right(self, mode, group) and [None]
 
     with pytest.MonkeyPatch.context() as patch:

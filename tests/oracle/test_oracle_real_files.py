@@ -48,7 +48,7 @@ def kinds_of(records: list[bytes]) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
-def flat(column: Untyped) -> Any:  # noqa: ANN401
+def flat(column: Untyped) -> Any:
     """The values of a column, and its shape or row splits."""
     if isinstance(column, tf.RaggedTensor | fr.RaggedArray):
         splits = np.asarray(column.row_splits, np.int64).tolist()

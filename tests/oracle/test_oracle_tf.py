@@ -82,7 +82,7 @@ def by_fastrec(write: Write, records: list[bytes], spec: Spec) -> dict[str, Any]
     return {name: column.tolist() for name, column in batch.items()}
 
 
-def random_list(rng: random.Random, kind: Any, n_values: int) -> Feature:  # noqa: ANN401
+def random_list(rng: random.Random, kind: Any, n_values: int) -> Feature:
     if kind == "bytes":
         return "bytes", [rng.randbytes(rng.randrange(5)) for _ in range(n_values)]
     if kind == "float":

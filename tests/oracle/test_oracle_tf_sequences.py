@@ -51,11 +51,11 @@ def ragged_of(sparse: Untyped, n_rows: list[int]) -> Untyped:
 
 
 def by_tensorflow(
-    records: Any,  # noqa: ANN401
+    records: Any,
     context: dict[str, Any],
     lists: dict[str, Any],
     n_steps: dict[str, list[int]],
-) -> Any:  # noqa: ANN401
+) -> Any:
     """All columns, or None where TensorFlow refuses."""
     is_one = isinstance(records, bytes)
     parse = tf.io.parse_sequence_example
@@ -84,10 +84,10 @@ def by_tensorflow(
 
 
 def by_fastrec(
-    records: Any,  # noqa: ANN401
+    records: Any,
     context: dict[str, Any],
     lists: dict[str, Any],
-) -> Any:  # noqa: ANN401
+) -> Any:
     """All columns, or None where fastrec refuses."""
     parse: Any = fr.parse_sequence_example
     if isinstance(records, bytes):
@@ -102,7 +102,7 @@ def by_fastrec(
     return columns
 
 
-def random_values(rng: random.Random, kind: str, n: int) -> Any:  # noqa: ANN401
+def random_values(rng: random.Random, kind: str, n: int) -> Any:
     if kind == "bytes":
         return kind, [rng.randbytes(rng.randrange(4)) for _ in range(n)]
     if kind == "float":
@@ -110,7 +110,7 @@ def random_values(rng: random.Random, kind: str, n: int) -> Any:  # noqa: ANN401
     return kind, [rng.randrange(-(2**63), 2**63) for _ in range(n)]
 
 
-def random_step(rng: random.Random, kind: str, counts: list[int], odd: float) -> Any:  # noqa: ANN401
+def random_step(rng: random.Random, kind: str, counts: list[int], odd: float) -> Any:
     if rng.random() < odd:
         if rng.random() < 0.4:
             return None
@@ -234,7 +234,7 @@ OF_STEPS: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", OF_STEPS)
 @pytest.mark.parametrize("splits", [tf.int32, tf.int64])
-def test_partitions_divide_the_values_of_each_step(kind: str, splits: Any) -> None:  # noqa: ANN401
+def test_partitions_divide_the_values_of_each_step(kind: str, splits: Any) -> None:
     steps = [[value for row in step for value in row] for step in STEP_ROWS]
     lists: dict[bytes, Any] = {
         b"values": [("int64", step) for step in steps],

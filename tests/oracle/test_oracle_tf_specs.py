@@ -43,7 +43,7 @@ many = settings(
 )
 
 
-def by_tensorflow(records: Any, spec: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def by_tensorflow(records: Any, spec: Mapping[str, Any]) -> Any:
     """Columns, or None where TensorFlow refuses."""
     parse = tf.io.parse_example
     if isinstance(records, bytes):
@@ -65,7 +65,7 @@ def by_tensorflow(records: Any, spec: Mapping[str, Any]) -> Any:  # noqa: ANN401
     return found
 
 
-def by_fastrec(records: Any, spec: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def by_fastrec(records: Any, spec: Mapping[str, Any]) -> Any:
     """Columns, or None where fastrec refuses."""
     parse: Any = fr.parse_example
     if isinstance(records, bytes):
@@ -104,7 +104,7 @@ def values_of(kind: str) -> st.SearchStrategy[Any]:
 @st.composite
 def feature_of(
     draw: st.DrawFn, kind: str, n_values: Sequence[int], odd: float = 0.1
-) -> Any:  # noqa: ANN401
+) -> Any:
     """A list of a kind, or now and then something else; "" is absent."""
     what = draw(st.floats(0, 1))
     if what < odd:
@@ -416,7 +416,7 @@ TENSOR_DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", 
 TENSOR_DTYPES += ["uint64", "float16", "float32", "float64", "complex64", "complex128"]
 
 
-def parsed_tensors(tensors: list[bytes], spec: fr.SerializedTensor) -> Any:  # noqa: ANN401
+def parsed_tensors(tensors: list[bytes], spec: fr.SerializedTensor) -> Any:
     records = [example({b"t": ("bytes", [tensor])}) for tensor in tensors]
     return fr.parse_example(records, {"t": spec})["t"]
 

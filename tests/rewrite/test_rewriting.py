@@ -124,7 +124,7 @@ def assert_nothing_in(directory: Path) -> None:
     assert list(directory.iterdir()) == []
 
 
-def shard_options(**options: Any) -> ShardOptions:  # noqa: ANN401
+def shard_options(**options: Any) -> ShardOptions:
     return ShardOptions(**{"sync": False, "n_threads": 2, **options})
 
 
@@ -202,7 +202,7 @@ def test_a_shuffle_does_not_depend_on_memory_and_threads(
     n_reads: list[int] = []
     read = shuffle._Chunk.read
 
-    def counted(memory: Any, pieces: Any) -> Any:  # noqa: ANN401
+    def counted(memory: Any, pieces: Any) -> Any:
         n_reads[-1] += 1
         return read(memory, pieces)
 
@@ -526,7 +526,7 @@ def test_two_files_of_one_name_are_refused(files_of: Callable[..., Files]) -> No
 Tool = Callable[..., Any]
 
 
-def shuffled_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN401
+def shuffled_to(files: list[str], out: Path, **options: Any) -> None:
     progress = options.pop("progress", lambda _done, _total: None)
     shuffle.shuffle(
         files,
@@ -538,19 +538,19 @@ def shuffled_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: A
     )
 
 
-def resharded_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN401
+def resharded_to(files: list[str], out: Path, **options: Any) -> None:
     progress = options.pop("progress", lambda _done, _total: None)
     copy.reshard(
         files, str(out / "{shard}"), shard_options(**options), 4, progress=progress
     )
 
 
-def merged_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN401
+def merged_to(files: list[str], out: Path, **options: Any) -> None:
     progress = options.pop("progress", lambda _done, _total: None)
     copy.reshard(files, str(out / "all"), shard_options(**options), progress=progress)
 
 
-def split_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN401
+def split_to(files: list[str], out: Path, **options: Any) -> None:
     progress = options.pop("progress", lambda _done, _total: None)
     copy.split(
         files,
@@ -561,7 +561,7 @@ def split_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN4
     )
 
 
-def recoded_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN401
+def recoded_to(files: list[str], out: Path, **options: Any) -> None:
     progress = options.pop("progress", lambda _done, _total: None)
     targets = copy.targets_of(files, str(out), None)
     copy.recode(targets, shard_options(**options), progress=progress)
@@ -654,7 +654,7 @@ def test_an_interrupt_in_a_system_call_leaves_only_complete_files(
 
     n_interrupts = 0
 
-    def interrupted(path: Any, *args: Any) -> Any:  # noqa: ANN401
+    def interrupted(path: Any, *args: Any) -> Any:
         nonlocal n_interrupts
         found = real(path, *args)
         name = str(path)  # of a descriptor, it is a number

@@ -492,7 +492,7 @@ def test_recursive_globs_match_like_glob(
         f"{glob.escape(str(tmp_path))}/**/x",
         f"{glob.escape(str(tmp_path))}/*/**/b/*",
     ):
-        wanted = {p for p in glob.glob(pattern, recursive=True) if Path(p).is_file()}  # noqa: PTH207
+        wanted = {p for p in glob.glob(pattern, recursive=True) if Path(p).is_file()}
         assert fr.open(pattern).files == sorted(wanted), pattern
     with pytest.raises(FileNotFoundError):
         fr.open("**/nothing*")

@@ -69,7 +69,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ObjectSe
 class Bucket:
     """A bucket whose listing is that of `listing`, with `options`."""
 
-    def __init__(self, server: ObjectServer, keys: Any, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, server: ObjectServer, keys: Any, **options: Any) -> None:
         self.queries: list[Mapping[str, str]] = []
         self.keys, self.options = keys, options
         self.storage_options = {
@@ -278,7 +278,7 @@ def test_a_subdirectory_that_fails_is_asked_for_again(
             memory.pipe(f"/{key}", b"x")
         list_directory = memory.ls
 
-        def fail(path: str, **options: Any) -> Any:  # noqa: ANN401
+        def fail(path: str, **options: Any) -> Any:
             if path.endswith("d/e/") and next(failures, None):
                 raise ConnectionError
             return list_directory(path, **options)

@@ -92,7 +92,7 @@ def plain(folders: tuple[Path, Path]) -> Untyped:
     return open_dataset(folders[1], features=SPEC)
 
 
-def numbers(batches: Any) -> list[list[int]]:  # noqa: ANN401
+def numbers(batches: Any) -> list[list[int]]:
     return [batch["n"].tolist() for batch in batches]
 
 
@@ -244,7 +244,7 @@ def test_the_error_for_random_access_contains_a_hint(
 def test_an_epoch_is_resumed_at_every_position(
     ds: Untyped,
     plain: Untyped,
-    shuffle: Any,  # noqa: ANN401
+    shuffle: Any,
 ) -> None:
     whole = numbers(ds.loader(6, shuffle=shuffle, seed=5))
     rows = [n for batch in whole for n in batch]
@@ -322,7 +322,7 @@ def test_positions_of_a_window_are_arithmetic(
     n: int,
     seed: int,
     epoch: int,
-    rnd: Any,  # noqa: ANN401
+    rnd: Any,
 ) -> None:
     """Positions requested in any order equal those of a sequential reservoir."""
 
@@ -777,7 +777,7 @@ def files_of_sizes(folder: Path, sizes: list[int]) -> Path:
 @pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"pad_last": True}])
 def test_ranks_read_whole_files(
     tmp_path: Path,
-    shuffle: Any,  # noqa: ANN401
+    shuffle: Any,
     world_size: int,
     options: dict[str, Any],
 ) -> None:

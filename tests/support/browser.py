@@ -35,7 +35,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:  # noqa: ANN401
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol, and return its result."""
         self._n_calls += 1
         message: dict[str, Any] = {
@@ -69,7 +69,7 @@ class Browser:
         while self._n_loaded == n_before:
             self._note(self._next())
 
-    def value(self, expression: str) -> Any:  # noqa: ANN401
+    def value(self, expression: str) -> Any:
         """Return the value of a JavaScript expression."""
         result = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True

@@ -18,7 +18,7 @@ import fastrec as fr
 from numbered import SPEC
 
 
-def rows_here(array: Any) -> list[int]:  # noqa: ANN401
+def rows_here(array: Any) -> list[int]:
     """Return the rows on the devices of this process, each once."""
     shards = {
         shard.index[0].start or 0: shard.data for shard in array.addressable_shards
@@ -37,7 +37,7 @@ def epoch(loader: fr.Loader) -> dict[str, Any]:
     return {"rank": rank, "rows": rows, "sums": sums, "shape": shape}
 
 
-def error_of(ds: fr.Dataset, sharding: object, **options: Any) -> str:  # noqa: ANN401
+def error_of(ds: fr.Dataset, sharding: object, **options: Any) -> str:
     options = {"batch_size": 4, "drop_last": True} | options
     try:
         next(iter(fr.jax.loader(ds, sharding=sharding, **options)))

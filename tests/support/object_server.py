@@ -119,7 +119,7 @@ class ObjectServer(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def served(objects: Mapping[str, bytes] = {}, **options: Any) -> Iterator[ObjectServer]:  # noqa: ANN401
+def served(objects: Mapping[str, bytes] = {}, **options: Any) -> Iterator[ObjectServer]:
     """Run a server in threads of this process."""
     server = ObjectServer(objects, **options)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

@@ -17,7 +17,7 @@ needs_upb = pytest.mark.skipif(
 )
 
 
-def values_of(feature: Any) -> tuple[str, list[Any]] | None:  # noqa: ANN401
+def values_of(feature: Any) -> tuple[str, list[Any]] | None:
     """Return the kind and the values of a Feature message."""
     field = feature.WhichOneof("kind")
     if field is None:

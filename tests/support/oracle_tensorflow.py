@@ -25,7 +25,7 @@ REFUSED_BY_TENSORFLOW = (
 REFUSED = (fr.DecodeError, fr.SchemaError)
 
 
-def plain(column: Untyped) -> Any:  # noqa: ANN401
+def plain(column: Untyped) -> Any:
     """Return a column of either library as comparable nested lists and texts."""
     if isinstance(column, tf.SparseTensor | fr.SparseArray):
         indices, shape = np.asarray(column.indices), np.asarray(column.dense_shape)

@@ -156,7 +156,7 @@ def set_up() -> dict[str, Any]:
     )
     (data / "clips.tfrecord").write_bytes(tfrecord_file([clip] * 40))
 
-    def step(*columns: Any) -> None:  # noqa: ANN401 (arrays and tensors of all kinds)
+    def step(*columns: Any) -> None:
         lengths = [len(column) for column in columns]
         if len(set(lengths)) != 1 or lengths[0] == 0:
             msg = f"step() got columns of {lengths} rows"

@@ -65,7 +65,7 @@ class S3:
         return len(_backend().get_bucket(BUCKET).multiparts)
 
 
-def _backend() -> Any:  # noqa: ANN401 (moto has no types)
+def _backend() -> Any:
     from moto.s3.models import s3_backends
 
     return s3_backends["123456789012"]["aws"]

@@ -24,7 +24,7 @@ def generate(
     features: Mapping[str, Any],
     splits: Mapping[str, Sequence[Mapping[str, Any]]],
     n_shards: int = 1,
-) -> Any:  # noqa: ANN401 (a builder)
+) -> Any:
     """Write a data set below `directory`, and return its builder."""
 
     def info(self: Untyped) -> Untyped:
@@ -58,7 +58,7 @@ def examples(builder: Untyped, split: str) -> list[dict[str, Any]]:
     return [dict(_columns(row, "")) for row in rows]
 
 
-def _columns(value: Untyped, name: str) -> Any:  # noqa: ANN401
+def _columns(value: Untyped, name: str) -> Any:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _columns(inner, f"{name}/{key}" if name else key)
@@ -80,7 +80,7 @@ def _names(spec: Untyped, name: str) -> list[str]:
     ]
 
 
-def _plain(value: Untyped) -> Any:  # noqa: ANN401
+def _plain(value: Untyped) -> Any:
     if isinstance(value, tf.RaggedTensor):
         return [_plain(row) for row in value]
     return np.asarray(value)

@@ -102,7 +102,7 @@ SPECS = {
 }
 
 
-def with_type(tree: Untyped, *, as_text: bool) -> Any:  # noqa: ANN401
+def with_type(tree: Untyped, *, as_text: bool) -> Any:
     """Rewrite a tree with type, content and proto_cls."""
     ((_, content),) = ((k, v) for k, v in tree.items() if k != "pythonClassName")
     return {
@@ -112,7 +112,7 @@ def with_type(tree: Untyped, *, as_text: bool) -> Any:  # noqa: ANN401
     }
 
 
-def as_arguments(tree: Untyped) -> Any:  # noqa: ANN401
+def as_arguments(tree: Untyped) -> Any:
     """Rewrite a tree with the arguments of classes, as the first versions did."""
     ((_, content),) = ((k, v) for k, v in tree.items() if k != "pythonClassName")
     name = tree["pythonClassName"].rpartition(".")[2]

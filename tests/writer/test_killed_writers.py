@@ -499,7 +499,7 @@ def test_files_are_flushed_before_they_are_renamed(
     def logged(name: str, inode_of: Callable[..., int]) -> None:
         call = getattr(os, name)
 
-        def log(*arguments: Any) -> Any:  # noqa: ANN401
+        def log(*arguments: Any) -> Any:
             calls.append((name, inode_of(*arguments)))
             return call(*arguments)
 

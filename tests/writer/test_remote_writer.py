@@ -195,7 +195,7 @@ def test_rewriting_takes_urls(store: Store, spool: Path, tmp_path: Path) -> None
     found = [r for i in (0, 1) for r in payloads(objects()[f"out/b-{i}"])]
     assert found == expected
     assert list(spool.iterdir()) == []
-    assert os.listdir(tmp_path) == ["spool"]  # noqa: PTH208
+    assert os.listdir(tmp_path) == ["spool"]
 
 
 def test_http_is_read_only() -> None:

@@ -84,7 +84,7 @@ def numbers(dtype: str) -> SearchStrategy[Any]:
     return st.integers(int(info.min), min(int(info.max), 2**63 - 1))
 
 
-def found_numbers(dtype: str, values: Any) -> Found:  # noqa: ANN401
+def found_numbers(dtype: str, values: Any) -> Found:
     if dtype in FLOATS:
         return "float", [float(value) for value in values]
     return "int64", [int(value) for value in values]
@@ -534,7 +534,7 @@ def masked(values: Untyped, mask: Untyped = 0, dtype: Untyped = None) -> Untyped
 class Foreign:
     """A tensor of another library."""
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:  # noqa: ANN401
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.array([1.5, 2.5], dtype)
 
 

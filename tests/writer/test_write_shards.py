@@ -496,7 +496,7 @@ class InterruptBefore:
         self._n = n
         self.is_raised = False
 
-    def __call__(self, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
         path = frame.f_code.co_filename
         if self.is_raised or not path.startswith(PACKAGE):
             return None

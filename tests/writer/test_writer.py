@@ -280,7 +280,7 @@ def test_a_float_that_overflows_becomes_inf_with_a_numpy_warning() -> None:
 
 
 @pytest.mark.parametrize("row", [[("a", 1)], 3, None, "abc"])
-def test_a_row_must_be_a_mapping(row: Any) -> None:  # noqa: ANN401
+def test_a_row_must_be_a_mapping(row: Any) -> None:
     with pytest.raises(TypeError, match="a row must be a mapping"):
         fr.encode_example(row)
 

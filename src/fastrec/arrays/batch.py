@@ -60,7 +60,7 @@ def rows_of(batch: Batch) -> Iterator[Row]:
     return map(_core.BatchRows(batch).row, range(n_rows(batch)))
 
 
-def value_of(column: Any, i: int) -> Any:  # noqa: ANN401
+def value_of(column: Any, i: int) -> Any:
     """Return a copy of row `i` of a column; the core calls it for uncommon columns."""
     value = column[i]
     arrays = (np.ndarray, BytesArray, RaggedArray, SparseArray)

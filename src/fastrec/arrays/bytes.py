@@ -35,8 +35,6 @@ from fastrec.arrays.layout import (
 )
 from fastrec.display import abridged
 
-__all__ = ["BytesArray"]
-
 # Up to this average length, an index array of all bytes copies faster than a loop.
 LONG_STRING = 96
 
@@ -198,7 +196,7 @@ class BytesArray(Rows):
         self, index: slice | Sequence[SupportsIndex] | NDArray[Any]
     ) -> BytesArray: ...
     @overload
-    def __getitem__(self, index: SupportsIndex | tuple[Any, ...]) -> Any: ...  # noqa: ANN401
+    def __getitem__(self, index: SupportsIndex | tuple[Any, ...]) -> Any: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
@@ -427,7 +425,7 @@ class BytesArray(Rows):
         )
 
 
-def reshaped(values: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
+def reshaped(values: Any, shape: tuple[int, ...]) -> Any:
     """Reshape an ndarray or BytesArray without a copy."""
     if isinstance(values, BytesArray):
         return BytesArray._wrap(values.data, values.offsets, shape)

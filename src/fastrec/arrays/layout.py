@@ -11,28 +11,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastrec.display import table
 
-__all__ = [
-    "EDGE_ITEMS",
-    "NotComparable",
-    "Rows",
-    "as_fill",
-    "as_offsets",
-    "as_shape",
-    "edges",
-    "encoded",
-    "equal_values",
-    "flattened",
-    "is_int",
-    "is_numbers",
-    "listed",
-    "offsets_from",
-    "parts_text",
-    "row_number",
-    "row_numbers",
-    "row_text",
-    "run_positions",
-]
-
 EDGE_ITEMS = 3  # items at each end of an abridged repr
 
 
@@ -46,7 +24,7 @@ class Rows:
     def __len__(self) -> int:
         raise NotImplementedError
 
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401
+    def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
@@ -59,7 +37,7 @@ class Rows:
         title = f"{type(self).__name__}, {self.shape}, {self.dtype}"  # type: ignore[attr-defined]
         return table(["row", "value"], rows, title=title, n_more=len(self) - n)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:  # noqa: ANN401
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.__copy__()  # type: ignore[attr-defined]
 
 
@@ -90,7 +68,7 @@ class NotComparable(Rows):
         )
 
 
-def equal_values(a: Any, b: Any) -> bool:  # noqa: ANN401 (ndarrays or BytesArrays)
+def equal_values(a: Any, b: Any) -> bool:
     """Compare arrays of equal shape and dtype; NaN equals NaN."""
     equal = a == b
     if isinstance(a, np.ndarray):
@@ -158,7 +136,7 @@ def row_number(index: SupportsIndex, size: int, axis: int = 0) -> int:
     return i % size
 
 
-def row_numbers(index: Any, n_rows: int) -> NDArray[np.integer[Any]]:  # noqa: ANN401
+def row_numbers(index: Any, n_rows: int) -> NDArray[np.integer[Any]]:
     """Return the rows that a slice, mask or index array selects."""
     if isinstance(index, tuple):
         message = "cannot index rows with a tuple; write a[i][j] instead of a[i, j]"
@@ -187,7 +165,7 @@ class Items(Protocol):
     """A sequence, as far as a repr needs it."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> Any: ...  # noqa: ANN401
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 def edges(items: Items) -> list[Any]:
@@ -240,7 +218,7 @@ def is_numbers(row: object) -> bool:
     return isinstance(row, np.ndarray) and row.dtype.kind not in "SUO"
 
 
-def row_text(row: Any) -> str:  # noqa: ANN401 (any array)
+def row_text(row: Any) -> str:
     """Return one row on one line, abridged for a repr."""
     if not isinstance(row, np.ndarray):
         return str(row._text())

@@ -37,8 +37,6 @@ from fastrec.arrays.layout import (
 )
 from fastrec.arrays.sparse import SparseArray
 
-__all__ = ["Array", "RaggedArray"]
-
 
 class RaggedArray(NotComparable):
     """An array of variable-length rows.
@@ -187,7 +185,7 @@ class RaggedArray(NotComparable):
         self, index: slice | Sequence[SupportsIndex] | NDArray[Any]
     ) -> RaggedArray: ...
     @overload
-    def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
@@ -222,7 +220,7 @@ class RaggedArray(NotComparable):
         fill: ArrayLike = 0,
         length: int | Sequence[int | None] | None = None,
         truncate: bool = False,
-    ) -> Any:  # noqa: ANN401
+    ) -> Any:
         """Return a dense array of the rows, padded to one length.
 
         Parameters
@@ -439,7 +437,7 @@ def describe_rows(array: Array) -> str:
     return f"{kind} of shape {array.shape[1:]}"
 
 
-def same_values(a: Any, b: Any) -> bool:  # noqa: ANN401
+def same_values(a: Any, b: Any) -> bool:
     """Compare arrays of equal shape and dtype; NaN equals NaN."""
     if isinstance(a, RaggedArray):
         return a.equals(b)

@@ -28,8 +28,6 @@ from fastrec.arrays.layout import (
     run_positions,
 )
 
-__all__ = ["SparseArray"]
-
 
 class SparseArray(NotComparable):
     """An array stored as values and their indices, like tf.sparse.SparseTensor.
@@ -159,7 +157,7 @@ class SparseArray(NotComparable):
         self, index: slice | Sequence[SupportsIndex] | NDArray[Any]
     ) -> SparseArray: ...
     @overload
-    def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
     def __getitem__(self, index: Any) -> Any:
         if not is_int(index):
             return self._take(row_numbers(index, len(self)))
@@ -182,7 +180,7 @@ class SparseArray(NotComparable):
             indices, self.values[selected], (len(rows), *self.dense_shape[1:])
         )
 
-    def to_dense(self, fill: ArrayLike = 0) -> Any:  # noqa: ANN401
+    def to_dense(self, fill: ArrayLike = 0) -> Any:
         """Return a dense array, with `fill` for missing values.
 
         If an index occurs twice, the last value is used.

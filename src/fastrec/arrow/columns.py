@@ -24,8 +24,6 @@ from fastrec.arrays.layout import offsets_from
 from fastrec.errors import SchemaError
 from fastrec.features.padded import rows_of_one_length
 
-__all__ = ["Field", "Values", "arrow_column", "type_name"]
-
 
 class Field(NamedTuple):
     """A name and a type, in the format strings of the C data interface."""
@@ -57,7 +55,7 @@ _NAMES |= {_BINARY: "large_binary", _TEXT: "large_string"}
 
 def arrow_column(
     name: str,
-    column: Any,  # noqa: ANN401
+    column: Any,
     *,
     is_text: bool,
     is_optional: bool,
@@ -93,7 +91,7 @@ def type_name(field: Field) -> str:
     return f"fixed_size_list<{inner}>[{size}]" if size else f"large_list<{inner}>"
 
 
-def _array(column: Any, is_text: bool) -> tuple[Field, Values]:  # noqa: ANN401
+def _array(column: Any, is_text: bool) -> tuple[Field, Values]:
     if isinstance(column, RaggedArray):
         item, inside = _array(column.values, is_text)
         splits = np.ascontiguousarray(column.row_splits, np.int64)
@@ -118,7 +116,7 @@ def _strings(column: BytesArray, is_text: bool) -> tuple[Field, Values]:
     return Field("", _TEXT if is_text else _BINARY), values
 
 
-def _numbers(column: Any) -> tuple[Field, Values]:  # noqa: ANN401
+def _numbers(column: Any) -> tuple[Field, Values]:
     if isinstance(column, SparseArray):
         reason = "Arrow has no sparse columns: read it with fr.VarLen"
         raise SchemaError(reason)
@@ -139,7 +137,7 @@ def _numbers(column: Any) -> tuple[Field, Values]:  # noqa: ANN401
     return Field("", _FORMATS[code]), values
 
 
-def _check_text(column: Any) -> None:  # noqa: ANN401
+def _check_text(column: Any) -> None:
     """Raise a SchemaError unless each value is a UTF-8 string."""
     strings = column._flat_values if isinstance(column, RaggedArray) else column
     if not isinstance(strings, BytesArray):
@@ -158,7 +156,7 @@ def _check_text(column: Any) -> None:  # noqa: ANN401
             raise SchemaError(reason, record=_row_of(i, column)) from error
 
 
-def _row_of(value: int, column: Any) -> int:  # noqa: ANN401
+def _row_of(value: int, column: Any) -> int:
     """Return the row of one of all values."""
     if isinstance(column, RaggedArray):
         item = _row_of(value, column.values)

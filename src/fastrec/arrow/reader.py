@@ -13,8 +13,6 @@ from fastrec.arrow.record_batch import RecordBatch
 from fastrec.errors import SchemaError
 from fastrec.options import positive_int
 
-__all__ = ["RecordBatchReader"]
-
 
 class Batches(Protocol):
     """The part of a loader that a reader uses."""
@@ -101,13 +99,15 @@ class RecordBatchReader:
         _num_threads: int | None = None,
     ) -> None:
         if not hasattr(source, "_table_loader"):
-            msg = f"source must be a Dataset or a Loader, got {type(source).__name__}"
-            raise TypeError(msg)
+            raise TypeError(
+                f"source must be a Dataset or a Loader, got {type(source).__name__}"
+            )
         self._is_loader = hasattr(source, "batch_size")
         if batch_size is not None:
             if self._is_loader:
-                msg = "batch_size= requires a Dataset, got a Loader, which has its own"
-                raise ValueError(msg)
+                raise ValueError(
+                    "batch_size= requires a Dataset, got a Loader, which has its own"
+                )
             batch_size = positive_int("batch_size", batch_size)
         self._source, self._batch_size = source, batch_size
         self._num_threads = _num_threads

@@ -11,8 +11,6 @@ from fastrec.errors import SchemaError
 from fastrec.features.infer import name_of
 from fastrec.hints import no_column
 
-__all__ = ["RecordBatch"]
-
 
 class RecordBatch:
     """A batch as an Arrow record batch, for pyarrow, polars, DuckDB and pandas.
@@ -130,8 +128,7 @@ class RecordBatch:
 def _text_name(key: object) -> str:
     """Return a column name as UTF-8 text without NULs, or raise."""
     if not isinstance(key, (str, bytes)):
-        msg = f"column names must be str or bytes, got {key!r}"
-        raise TypeError(msg)
+        raise TypeError(f"column names must be str or bytes, got {key!r}")
     name = name_of(key)
     is_text = isinstance(name, str) and name.encode(errors="replace").decode() == name
     if not isinstance(name, str) or not is_text or "\0" in name:

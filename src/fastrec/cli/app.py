@@ -23,8 +23,6 @@ from fastrec.cli.terminal import console, counted, end_at_broken_pipe, printable
 from fastrec.errors import advise_repair
 from fastrec.options import MissingExtraError, default_num_threads
 
-__all__ = ["app"]
-
 _PANELS = {
     "Look": ("info", "head", "schema", "stats", "count", "sample", "query", "images"),
     "Check": ("verify", "repair", "index"),
@@ -64,7 +62,7 @@ _PACKAGES = (
 )
 
 
-def _help_of(command: Any, ctx: Any) -> str:  # noqa: ANN401 (the types vary by typer)
+def _help_of(command: Any, ctx: Any) -> str:
     """Return the help of a command, with at most a third of the width for names."""
     formatter = ctx.make_formatter()
     names_width = max(formatter.width // 3, len(max(_COMMANDS, key=len)))
@@ -88,10 +86,10 @@ class _Commands(TyperGroup):
 
     get_help = _help_of
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
         function = cmd_name.replace("-", "_")
@@ -102,7 +100,7 @@ class _Commands(TyperGroup):
         )(getattr(importlib.import_module(module), function))
         return typer.main.get_command(command)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write one section per panel."""
         indent = max(map(len, _COMMANDS))
         for panel, names in _PANELS.items():
@@ -116,13 +114,13 @@ class _Commands(TyperGroup):
                 ]
                 formatter.write_dl(lines)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
             ctx.fail(_unknown(name))
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
+    def invoke(self, ctx: Any) -> Any:
         try:
             with copies():
                 return super().invoke(ctx)

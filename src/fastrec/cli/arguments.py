@@ -9,23 +9,6 @@ import typer
 
 from fastrec.options import byte_count
 
-__all__ = [
-    "AsJson",
-    "BatchSize",
-    "Columns",
-    "Compression",
-    "CompressionOption",
-    "NumShards",
-    "OptionalPaths",
-    "Paths",
-    "RayAddress",
-    "Seed",
-    "Threads",
-    "Where",
-    "names_in",
-    "size_in_bytes",
-]
-
 
 class Compression(str, enum.Enum):
     """The compression of files to write, in the spelling of the command line."""
@@ -41,8 +24,9 @@ def names_in(text: str | None, option: str = "--columns") -> list[str] | None:
         return None
     names = [name.strip() for name in text.split(",")]
     if "" in names:
-        msg = f"must be names separated by commas, got {text!r}"
-        raise typer.BadParameter(msg, param_hint=option)
+        raise typer.BadParameter(
+            f"must be names separated by commas, got {text!r}", param_hint=option
+        )
     return list(dict.fromkeys(names))
 
 

@@ -34,8 +34,6 @@ from fastrec.cli.terminal import (
 from fastrec.options import default_num_threads
 from fastrec.storage.compression import content_of, inflated
 
-__all__ = ["bench"]
-
 _SAMPLE_BYTES = 256 << 20  # more than CPU caches hold, and few enough to read often
 _COPIED_BYTES = 64 << 20
 _BLOCK_BYTES = 256 << 10
@@ -168,8 +166,7 @@ def _first_read(serialized: fr.Dataset, seconds: float) -> tuple[int, int]:
         if n_bytes >= _SAMPLE_BYTES or watch.seconds > max(seconds, 0.1):
             break
     if not n_records:
-        msg = f"no records in {counted(len(serialized.files), 'file')}"
-        raise fr.Error(msg)
+        raise fr.Error(f"no records in {counted(len(serialized.files), 'file')}")
     return n_records, n_bytes
 
 
@@ -182,7 +179,7 @@ def _byte_stages(files: list[str], n_records: int, n_bytes: int) -> dict[str, _S
             yield from map(len, inflated(path, contents[path]))
             return
         buffer = bytearray(_BLOCK_BYTES)
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        with open(path, "rb", buffering=0) as file:
             while n_read := file.readinto(buffer):
                 yield n_read
 

@@ -29,13 +29,6 @@ from fastrec.options import default_num_threads
 from fastrec.rewrite.check import DamagedRegion, FileCheck, check_files
 from fastrec.storage.paths import recognized, version_of
 
-__all__ = [
-    "CheckReport",
-    "check_and_print",
-    "files_to_check",
-    "print_sums",
-]
-
 
 @dataclass
 class CheckReport:
@@ -104,7 +97,7 @@ def _files_in(directory: str) -> dict[str, bool]:
     for folder, folders, inside in os.walk(directory):
         folders[:] = [name for name in folders if not name.startswith(".")]
         visible = [name for name in inside if not name.startswith(".")]
-        names += [os.path.join(folder, name) for name in visible]  # noqa: PTH118
+        names += [os.path.join(folder, name) for name in visible]
     files = {}
     for path in filter(os.path.isfile, sorted(names)):
         is_named = "tfrecord" in Path(path).name.lower()

@@ -45,8 +45,6 @@ from fastrec.storage.paths import is_remote, version_of
 from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames
 
-__all__ = ["convert"]
-
 _SHOWN_EVERY = 1000  # records
 # Formats that cannot be written.
 _OTHER_SUFFIXES = (".csv", ".tsv", ".npy", ".npz", ".json", ".jsonl")
@@ -132,13 +130,16 @@ def convert(
     compressed = None if compression is Compression.NONE else compression.value.upper()
     is_images = out.endswith("/")
     if (is_table or is_images) and is_remote(out):
-        msg = f"only TFRecord files are written to URLs, got {redacted(out)}"
-        raise typer.BadParameter(msg, param_hint="--out")
+        raise typer.BadParameter(
+            f"only TFRecord files are written to URLs, got {redacted(out)}",
+            param_hint="--out",
+        )
     if where is not None and not is_table and not is_images:
         for option, value in (("--columns", columns), ("--type", cast)):
             if value is not None:
-                msg = "with --where, records are written unchanged"
-                raise typer.BadParameter(msg, param_hint=option)
+                raise typer.BadParameter(
+                    "with --where, records are written unchanged", param_hint=option
+                )
     _check_used(
         out,
         is_records=not is_table and not is_images,
@@ -236,8 +237,7 @@ def _write_records(
     """Write records unchanged; return the files and the number of records."""
     n_records = len(ds)
     if not n_records:
-        msg = "no such records"
-        raise fr.Error(msg)
+        raise fr.Error("no such records")
     with fr.Writer(out, **options) as writer:
         for number, record in enumerate(ds.records):
             writer.write_record(record)
@@ -256,16 +256,20 @@ def _check_used(
     """Refuse options that the output cannot use, and outputs that cannot be written."""
     suffix = Path(out).suffix.lower()
     if suffix in _OTHER_SUFFIXES:
-        msg = f"cannot write {suffix} files; use one of {', '.join(TABLE_SUFFIXES)}"
-        raise typer.BadParameter(msg, param_hint="--out")
+        raise typer.BadParameter(
+            f"cannot write {suffix} files; use one of {', '.join(TABLE_SUFFIXES)}",
+            param_hint="--out",
+        )
     is_table = suffix in TABLE_SUFFIXES
     unused = {} if is_table else dict.fromkeys(table, f"one of {TABLE_SUFFIXES}")
     if not is_records:
         unused |= dict.fromkeys(records, "TFRecord files")
     for name, output in unused.items():
         if (records | table)[name] is not None:
-            msg = f"this option requires {output} as OUT, got {redacted(out)}"
-            raise typer.BadParameter(msg, param_hint=name)
+            raise typer.BadParameter(
+                f"this option requires {output} as OUT, got {redacted(out)}",
+                param_hint=name,
+            )
 
 
 def _print_source(source: Source, *, as_json: bool) -> None:
@@ -281,6 +285,8 @@ def _print_source(source: Source, *, as_json: bool) -> None:
 def _name_and_type(pair: str) -> tuple[str, str]:
     name, _, kind = pair.rpartition("=")
     if not (name and kind):
-        msg = f"--type must be NAME=TYPE, such as score=float64, got {pair!r}"
-        raise typer.BadParameter(msg, param_hint="--type")
+        raise typer.BadParameter(
+            f"--type must be NAME=TYPE, such as score=float64, got {pair!r}",
+            param_hint="--type",
+        )
     return name, kind

@@ -10,8 +10,6 @@ from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.sql import matching_rows
 from fastrec.cli.terminal import console, json_line, json_path
 
-__all__ = ["count"]
-
 
 def count(paths: Paths, *, where: Where = None, as_json: AsJson = False) -> None:
     """Count the records of all files, and print one number.

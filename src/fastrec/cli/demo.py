@@ -25,8 +25,6 @@ from fastrec.cli.preview import preview, preview_row
 from fastrec.cli.softmax import Softmax
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
 
-__all__ = ["demo"]
-
 _N_EPOCHS = 2
 _N_SHARDS = 6
 _DIRECTORY = Path("fastrec-demo")
@@ -63,8 +61,7 @@ def demo(
     out = console()
     if paths:
         if directory != _DIRECTORY:
-            msg = "cannot be combined with PATH"
-            raise typer.BadParameter(msg, param_hint="--dir")
+            raise typer.BadParameter("cannot be combined with PATH", param_hint="--dir")
         _show_files(out, paths, batch_size, seconds)
     else:
         _train_model(out, directory, records, batch_size)

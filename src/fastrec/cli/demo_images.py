@@ -13,8 +13,6 @@ from itertools import pairwise, product
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KINDS", "SIDE", "pictures"]
-
 SIDE = 28  # pixels in each direction
 BLOCK = 5_000  # images generated at once
 _MAX_SHIFT = 2  # pixels

@@ -23,8 +23,6 @@ from fastrec.cli.sql import matching_rows
 from fastrec.cli.terminal import console
 from fastrec.storage.pipes import PipePath
 
-__all__ = ["head"]
-
 
 def head(
     paths: Paths,
@@ -53,8 +51,7 @@ def head(
     all files are indexed, and the columns of the condition are decoded first.
     """
     if record is not None and where is not None:
-        msg = "--record and --where exclude each other"
-        raise typer.BadParameter(msg)
+        raise typer.BadParameter("--record and --where exclude each other")
     out = console()
     files = files_of(paths, joins=False, allows_pipes=where is None)
     names = names_in(columns)
@@ -70,7 +67,9 @@ def head(
         records = records_at(files, np.array([record]))
     n_printed = print_records(out, records, names, as_json=as_json)
     if record is not None and not n_printed:
-        msg = f"must be less than the number of records, got {record}"
-        raise typer.BadParameter(msg, param_hint="--record")
+        raise typer.BadParameter(
+            f"must be less than the number of records, got {record}",
+            param_hint="--record",
+        )
     if n and not n_printed and not as_json:
         out.print(none_found(files, where))

@@ -22,8 +22,6 @@ from fastrec.options import extra
 from fastrec.storage.atomic import replacement
 from fastrec.storage.urls import redacted
 
-__all__ = ["images"]
-
 _FORMATS = ("JPEG", "PNG", "GIF", "WebP", "BMP", "TIFF")
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 _MARGIN = 4
@@ -74,11 +72,14 @@ def images(
     an empty frame with the number of its record, and the exit status is 1.
     """
     if out.suffix.lower() not in _SUFFIXES:
-        msg = f"must end in one of {', '.join(_SUFFIXES)}, got {redacted(str(out))}"
-        raise typer.BadParameter(msg, param_hint="--out")
+        raise typer.BadParameter(
+            f"must end in one of {', '.join(_SUFFIXES)}, got {redacted(str(out))}",
+            param_hint="--out",
+        )
     if out.exists() and not overwrite:
-        msg = f"{out} exists; --overwrite replaces it"
-        raise typer.BadParameter(msg, param_hint="--out")
+        raise typer.BadParameter(
+            f"{out} exists; --overwrite replaces it", param_hint="--out"
+        )
     with extra("image", "fastrec images", "cv2"):
         import cv2
     files = files_of(paths, joins=False)
@@ -86,8 +87,7 @@ def images(
         tiles = list(_tiles(sampled_records(files, n, seed), column, label, side))
         if not tiles:
             what = "an image" if column is None else f"a byte string {column!r}"
-            msg = f"no record has {what}"
-            raise fr.Error(msg)
+            raise fr.Error(f"no record has {what}")
         sheet = _sheet(tiles, side, has_captions=label is not None)
         _, encoded = cv2.imencode(out.suffix.lower(), sheet)
         with replacement(out) as temporary:
@@ -130,16 +130,16 @@ def _tiles(
         yield tile, caption
 
 
-def _first(values: Any) -> Any:  # noqa: ANN401
+def _first(values: Any) -> Any:
     return None if values is None or not len(values) else values[0]
 
 
-def _image_in(values: Any) -> bool:  # noqa: ANN401
+def _image_in(values: Any) -> bool:
     data = _first(values)
     return isinstance(data, bytes) and file_format(data) in _FORMATS
 
 
-def _caption(value: Any) -> str:  # noqa: ANN401
+def _caption(value: Any) -> str:
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     text = printable(text)
     return text if len(text) <= _MAX_CAPTION else text[: _MAX_CAPTION - 3] + "..."

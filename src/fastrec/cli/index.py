@@ -27,8 +27,6 @@ from fastrec.cli.terminal import (
 from fastrec.storage.compression import contents_of
 from fastrec.storage.index import write_tfrecord2idx
 
-__all__ = ["index"]
-
 
 def index(
     paths: Paths,
@@ -75,11 +73,15 @@ def index(
     all files are one file. Ctrl-C keeps those that are complete.
     """
     if rank >= world_size:
-        msg = f"must be less than the world size ({world_size}), got {rank}"
-        raise typer.BadParameter(msg, param_hint="--rank")
+        raise typer.BadParameter(
+            f"must be less than the world size ({world_size}), got {rank}",
+            param_hint="--rank",
+        )
     if ray is not None and (index_dir is None or world_size > 1):
-        msg = "requires --index-dir, a directory that all nodes share, and no --world-size"
-        raise typer.BadParameter(msg, param_hint="--ray")
+        raise typer.BadParameter(
+            "requires --index-dir, a directory that all nodes share, and no --world-size",
+            param_hint="--ray",
+        )
     out = console()
     watch = Stopwatch()
     with when_interrupted("complete indexes are kept"):
@@ -152,11 +154,10 @@ def _write_texts(files: Iterable[str], directory: Path, index_dir: Path | None) 
         raise FileExistsError(errno.EEXIST, reason, str(directory / f"{name}.idx"))
     for path, content in zip(names, contents_of(list(names)), strict=True):
         if content != "plain":
-            msg = (
+            raise fr.Error(
                 f"cannot write an .idx file: {path!r} is compressed, and DALI reads only "
                 "plain files; decompress it first, as gunzip does"
             )
-            raise fr.Error(msg)
     directory.mkdir(parents=True, exist_ok=True)
     for path, name in names.items():
         write_tfrecord2idx(path, directory / f"{name}.idx", index_dir=index_dir)

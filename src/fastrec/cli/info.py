@@ -29,8 +29,6 @@ from fastrec.storage.index import make_counts, make_indexes, n_indexed
 from fastrec.storage.index_files import cache_dir
 from fastrec.storage.paths import version_of
 
-__all__ = ["info"]
-
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 _N_SAMPLED = 1000  # records
 _FRAMING_BYTES = 16

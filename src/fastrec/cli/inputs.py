@@ -12,8 +12,6 @@ from fastrec.cli.stdin import copied_stdin, refuse_terminal
 from fastrec.cli.terminal import Bar
 from fastrec.storage.paths import expand
 
-__all__ = ["files_of", "indexed", "one_line_errors"]
-
 _STDIN = "-"
 _STDIN_PATH = "/dev/stdin"
 
@@ -40,7 +38,7 @@ def files_of(
     """
     files = []
     for path in paths:
-        home = os.path.expanduser(path)  # noqa: PTH111 (a Path drops "./")
+        home = os.path.expanduser(path)
         if path == _STDIN:
             if not allows_pipes:
                 files.append(copied_stdin())

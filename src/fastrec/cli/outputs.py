@@ -24,17 +24,6 @@ from fastrec.storage.compression import COMPRESSED_SUFFIXES
 from fastrec.storage.remote import RemotePath
 from fastrec.storage.urls import redacted
 
-__all__ = [
-    "MaxShardBytes",
-    "MaxShardRecords",
-    "NoSync",
-    "Overwrite",
-    "check_suffix",
-    "in_summary",
-    "print_written",
-    "reports_interrupt",
-]
-
 MaxShardBytes = Annotated[
     int | None,
     typer.Option(
@@ -69,8 +58,10 @@ def check_suffix(out: str, compression: Compression) -> None:
     """Refuse a name such as a.gz for a file that is not compressed."""
     suffix = Path(out).suffix.lower()
     if suffix in COMPRESSED_SUFFIXES and compression is Compression.NONE:
-        msg = f"pass --compression, or use a name without {suffix}, got {redacted(out)}"
-        raise typer.BadParameter(msg, param_hint="--out")
+        raise typer.BadParameter(
+            f"pass --compression, or use a name without {suffix}, got {redacted(out)}",
+            param_hint="--out",
+        )
 
 
 @contextlib.contextmanager

@@ -14,8 +14,6 @@ from fastrec.cli.terminal import counted, printable
 from fastrec.display import image_format
 from fastrec.storage.compression import GZIP_MAGIC
 
-__all__ = ["aligned", "file_format", "preview", "preview_row"]
-
 _MAX_TEXT_BYTES = 50
 _MAX_HEX_BYTES = 8
 _MAX_ITEMS = 4  # of an array

@@ -33,8 +33,6 @@ from fastrec.cli.terminal import (
 from fastrec.storage.atomic import replacement
 from fastrec.storage.paths import is_remote
 
-__all__ = ["query"]
-
 _MAX_SHOWN = 1000  # rows of a table
 _MAX_CHARACTERS = 50  # of a text in it
 _FORMATS = {
@@ -77,8 +75,7 @@ def query(
     quotes, and text in single quotes. Only the columns that the query uses are decoded.
     """
     if as_json + as_csv + (out is not None) > 1:
-        msg = "only one of --json, --csv and --out is possible"
-        raise typer.BadParameter(msg)
+        raise typer.BadParameter("only one of --json, --csv and --out is possible")
     files = files_of(paths, joins=False)
     indexed(files)  # behind a progress bar
     table = Table(fr.open(files))
@@ -109,10 +106,10 @@ def _write(table: Table, sql: str, out: str, *, overwrite: bool) -> int:
     path = Path(out)
     suffix = path.suffix.lower()
     if suffix not in _FORMATS or is_remote(out):
-        msg = (
-            f"must be a local file that ends in one of {', '.join(_FORMATS)}, got {out}"
+        raise typer.BadParameter(
+            f"must be a local file that ends in one of {', '.join(_FORMATS)}, got {out}",
+            param_hint="--out",
         )
-        raise typer.BadParameter(msg, param_hint="--out")
     if os.path.lexists(path) and not overwrite:
         reason = f"{os.strerror(errno.EEXIST)}; --overwrite replaces it"
         raise FileExistsError(errno.EEXIST, reason, str(path))
@@ -138,7 +135,7 @@ def _json_lines(table: Table, sql: str) -> Iterator[str]:
         yield json_line({name: _plain(value, kind) for (name, kind), value in pairs})
 
 
-def _plain(value: Any, kind: str) -> Any:  # noqa: ANN401
+def _plain(value: Any, kind: str) -> Any:
     """Return a value of a type of SQL for JSON."""
     if isinstance(value, (list, tuple)):
         return [_plain(item, kind) for item in value]

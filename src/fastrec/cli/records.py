@@ -20,16 +20,6 @@ from fastrec.hints import no_column
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "PlacedRecord",
-    "first_records",
-    "message_of",
-    "none_found",
-    "print_records",
-    "records_at",
-    "sampled_records",
-]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _MAX_STEPS = 3
@@ -192,7 +182,7 @@ def _lines(
     yield from (f"  {line}" for line in aligned(texts) or ["no features"])
 
 
-def _values_text(values: Any) -> str:  # noqa: ANN401
+def _values_text(values: Any) -> str:
     if values is None:
         return "no values"
     return preview(values[0] if len(values) == 1 else values)

@@ -29,8 +29,6 @@ from fastrec.storage.atomic import replacement
 from fastrec.storage.compression import COMPRESSED_SUFFIXES, inflated
 from fastrec.storage.urls import redacted
 
-__all__ = ["copy_intact", "repair"]
-
 
 def repair(
     paths: Paths,

@@ -37,8 +37,6 @@ from fastrec.display import as_text, image_uri, picture_of, table, value_html
 from fastrec.options import MissingExtraError
 from fastrec.storage.atomic import replacement
 
-__all__ = ["report"]
-
 _MAX_RECORDS, _MIN_RECORDS, _MAX_BYTES = 4096, 16, 32 << 20  # of the sample
 _N_ROWS = 4
 _MAX_CARDS = 100
@@ -89,15 +87,17 @@ def report(
     The page is one file without scripts, and loads nothing. It shows values of records.
     """
     if output.suffix.lower() not in (".html", ".htm"):
-        msg = f"must end in .html, got {output}"
-        raise typer.BadParameter(msg, param_hint="--output")
+        raise typer.BadParameter(
+            f"must end in .html, got {output}", param_hint="--output"
+        )
     with when_interrupted("nothing was written"):
         files = files_of(paths, joins=False)
         counts, _ = indexed(files)
         ds = fr.open(files)
         if not len(ds):
-            msg = f"cannot report on {counted(len(files), 'file')}: no records"
-            raise fr.Error(msg)
+            raise fr.Error(
+                f"cannot report on {counted(len(files), 'file')}: no records"
+            )
         environment = Environment(autoescape=True, finalize=_shown, trim_blocks=True)
         source = resources.files(__package__).joinpath("report.html").read_text("utf-8")
         text = environment.from_string(source).render(_content(ds, counts, label))
@@ -106,7 +106,7 @@ def report(
     console().print(f"wrote {printable(output)}: {size(len(text.encode()))}")
 
 
-def _shown(value: Any) -> Any:  # noqa: ANN401
+def _shown(value: Any) -> Any:
     """Return a value of the template, with control characters of texts escaped."""
     return printable(value) if type(value) is str else value
 
@@ -119,7 +119,7 @@ class _Sample:
     columns: dict[Any, Any]
     n_bytes: list[int]  # of each record
 
-    def single(self, name: Any) -> Any:  # noqa: ANN401
+    def single(self, name: Any) -> Any:
         """Return a column with one value in each record; None if it has others."""
         column = self.columns.get(name)
         if isinstance(column, fr.RaggedArray) and (column.lengths == 1).all():
@@ -127,7 +127,7 @@ class _Sample:
         is_flat = isinstance(column, (np.ndarray, fr.BytesArray)) and column.ndim == 1
         return column if is_flat else None
 
-    def first(self, name: Any, i: int) -> Any:  # noqa: ANN401
+    def first(self, name: Any, i: int) -> Any:
         """Return the first value of a record; None if it has none."""
         value = self.columns[name][i]
         while np.ndim(value):
@@ -171,7 +171,7 @@ def _content(
     stats = [each for each in found if each.name in ds.schema]
     sample = _sampled(ds)
     chosen = _label_name(sample) if label is None else label
-    first = os.path.basename(ds.files[0])  # noqa: PTH119 (not a Path)
+    first = os.path.basename(ds.files[0])
     n_more = len(ds.files) - 1
     rows = np.linspace(0, len(sample.numbers) - 1, _N_ROWS).astype(int).tolist()
     order = _order(sample, chosen, is_spread=not ds.is_streamed)
@@ -229,7 +229,7 @@ def _card(
     }
 
 
-def _chart(column: Any) -> dict[str, Any]:  # noqa: ANN401 (an array)
+def _chart(column: Any) -> dict[str, Any]:
     """Return the common values if they are many of all values, else a histogram."""
     while isinstance(column, fr.RaggedArray):
         column = column.values
@@ -302,7 +302,7 @@ def _number(value: float) -> str:
 # The order of the records.
 
 
-def _label_name(sample: _Sample) -> Any:  # noqa: ANN401 (str, bytes or None)
+def _label_name(sample: _Sample) -> Any:
     """Return the column that seems to be the label, or None."""
     for wanted in _LABEL_NAMES:
         for name in sample.columns:
@@ -313,7 +313,7 @@ def _label_name(sample: _Sample) -> Any:  # noqa: ANN401 (str, bytes or None)
     return None
 
 
-def _codes(sample: _Sample, name: Any) -> npt.NDArray[np.int64] | None:  # noqa: ANN401
+def _codes(sample: _Sample, name: Any) -> npt.NDArray[np.int64] | None:
     """Return the label of each record as a number from 0; None if it has no label."""
     values = sample.single(name)
     if values is None or (isinstance(values, np.ndarray) and values.dtype.kind == "f"):
@@ -330,7 +330,7 @@ def _ranked(values: _Values) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.floa
     return codes, (np.cumsum(counts) - (counts + 1) / 2)[codes]
 
 
-def _order(sample: _Sample, label: Any, *, is_spread: bool) -> dict[str, Any]:  # noqa: ANN401
+def _order(sample: _Sample, label: Any, *, is_spread: bool) -> dict[str, Any]:
     """Return how well the records are mixed in their files, and after a shuffle.
 
     Raises
@@ -353,8 +353,9 @@ def _order(sample: _Sample, label: Any, *, is_spread: bool) -> dict[str, Any]:  
         return found
     codes = _codes(sample, label)
     if codes is None:
-        msg = f"a label must be one integer or string per record, got {label!r}"
-        raise fr.SchemaError(msg)
+        raise fr.SchemaError(
+            f"a label must be one integer or string per record, got {label!r}"
+        )
     n, totals = len(codes), np.bincount(codes)
     n_first, common = max(1, n // _FIRST_PART), np.argsort(-totals)[:_MAX_SHOWN]
     at_random = float(((totals / n) ** 2).sum())
@@ -432,7 +433,7 @@ def _correlation(a: _Values, b: _Values) -> float:
 # Images and records.
 
 
-def _sheets(sample: _Sample, label: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+def _sheets(sample: _Sample, label: Any) -> list[dict[str, Any]]:
     """Return contact sheets of the columns that hold images."""
     sheets = []
     for name, column in sample.columns.items():

@@ -43,8 +43,6 @@ from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shard_options import ShardOptions
 
-__all__ = ["reshard", "shuffle", "split"]
-
 _DEFAULT_SHARD_BYTES = 200_000_000
 
 
@@ -164,15 +162,16 @@ def reshard(
     limits = num_shards, max_shard_bytes, max_shard_records
     n_limits = sum(option is not None for option in limits)
     if n_limits > 1:
-        msg = "use only one of --num-shards, --max-shard-bytes and --max-shard-records"
-        raise typer.BadParameter(msg)
+        raise typer.BadParameter(
+            "use only one of --num-shards, --max-shard-bytes and --max-shard-records"
+        )
     is_directory = out.endswith(os.sep) or Path(out).is_dir()
     if is_directory and n_limits:
-        msg = (
+        raise typer.BadParameter(
             "a number or size of shards requires a pattern, got the directory "
-            f"{redacted(out)}"
+            f"{redacted(out)}",
+            param_hint="--out",
         )
-        raise typer.BadParameter(msg, param_hint="--out")
     if not n_limits and not is_directory and _names_of(out).is_pattern:
         max_shard_bytes = _DEFAULT_SHARD_BYTES
     options = _shard_options(
@@ -275,8 +274,9 @@ def _shard_options(
 ) -> ShardOptions:
     is_compressed = compression is not Compression.NONE
     if level is not None and not is_compressed:
-        msg = "this option requires --compression gzip or zlib"
-        raise typer.BadParameter(msg, param_hint="--level")
+        raise typer.BadParameter(
+            "this option requires --compression gzip or zlib", param_hint="--level"
+        )
     check_suffix(out, compression)
     return ShardOptions(
         overwrite=overwrite,
@@ -302,8 +302,10 @@ def _fractions(text: str) -> dict[str, float]:
     except ValueError:
         fractions = {}
     if len(fractions) < len(pairs) or "" in fractions:
-        msg = f"parts must be like train=0.9,valid=0.1 with unique names, got {text!r}"
-        raise typer.BadParameter(msg, param_hint="--parts")
+        raise typer.BadParameter(
+            f"parts must be like train=0.9,valid=0.1 with unique names, got {text!r}",
+            param_hint="--parts",
+        )
     return fractions
 
 

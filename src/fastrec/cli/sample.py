@@ -11,8 +11,6 @@ from fastrec.cli.inputs import files_of
 from fastrec.cli.records import none_found, print_records, sampled_records
 from fastrec.cli.terminal import console
 
-__all__ = ["sample"]
-
 
 def sample(
     paths: Paths,

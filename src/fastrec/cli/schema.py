@@ -16,8 +16,6 @@ from fastrec.features.padded import FixedLenSequence
 from fastrec.features.record import Record
 from fastrec.hints import no_column
 
-__all__ = ["check_names", "schema"]
-
 _TF_DTYPES = {"int64": "tf.int64", "float32": "tf.float32", "bytes": "tf.string"}
 
 
@@ -83,11 +81,12 @@ def _fields(specs: dict[str | bytes, Any]) -> dict[str | bytes, object]:
     }
 
 
-def _tf_io(name: str | bytes, spec: Any) -> str:  # noqa: ANN401
+def _tf_io(name: str | bytes, spec: Any) -> str:
     """Return an inferred spec as a call of tf.io."""
     if isinstance(spec, Record) or spec.key is not None or isinstance(name, bytes):
-        msg = f"cannot write column {name!r} as a feature of tf.io: fr.{spec!r}"
-        raise fr.Error(msg)
+        raise fr.Error(
+            f"cannot write column {name!r} as a feature of tf.io: fr.{spec!r}"
+        )
     dtype = _TF_DTYPES[spec.dtype]
     if isinstance(spec, VarLen):
         return f"tf.io.VarLenFeature({dtype})"

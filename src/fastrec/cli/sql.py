@@ -18,8 +18,6 @@ from fastrec.cli.terminal import Bar
 from fastrec.hints import nearest
 from fastrec.options import extra
 
-__all__ = ["Table", "matching_rows", "quoted"]
-
 _FETCHED = 1024  # rows at a time
 _UNKNOWN_COLUMN = re.compile(r'column (?:named )?"(.+?)"')
 
@@ -78,8 +76,7 @@ class Table:
         rows.
         """
         if not self._names:
-            msg = "cannot query the records: they have no features"
-            raise fr.Error(msg)
+            raise fr.Error("cannot query the records: they have no features")
         has_rows, reason = False, ""
         while True:
             names = self._used(sql, parameters, reason)
@@ -115,7 +112,7 @@ class Table:
 
     def _connection(
         self, reader: RecordBatchReader, names: Collection[str] = ()
-    ) -> Any:  # noqa: ANN401
+    ) -> Any:
         """Return a connection whose table `records` has nulls in all but some columns."""
         connection = self._duckdb.connect()
         connection.register("decoded", reader)
@@ -186,7 +183,7 @@ class Table:
         return typer.BadParameter(text, param_hint=self._argument)
 
 
-def _call(connection: Any, method: str, *arguments: object) -> Any:  # noqa: ANN401
+def _call(connection: Any, method: str, *arguments: object) -> Any:
     """Call a method of a connection in a thread, so that Ctrl-C interrupts it."""
     with ThreadPoolExecutor(1) as pool:
         task = pool.submit(getattr(connection, method), *arguments)
@@ -197,11 +194,11 @@ def _call(connection: Any, method: str, *arguments: object) -> Any:  # noqa: ANN
             raise
 
 
-def _kind(spec: Any) -> str:  # noqa: ANN401
+def _kind(spec: Any) -> str:
     return str(getattr(spec, "dtype", "bytes"))
 
 
-def _loose(spec: Any) -> Any:  # noqa: ANN401
+def _loose(spec: Any) -> Any:
     """Return a spec that any number of values fits."""
     is_fixed = isinstance(spec, fr.FixedLen)
     return fr.VarLen(spec.dtype, key=spec.key) if is_fixed else spec

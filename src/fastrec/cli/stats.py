@@ -16,8 +16,6 @@ from fastrec.cli.schema import check_names
 from fastrec.cli.sql import Table, quoted
 from fastrec.cli.terminal import console, counted, json_line, print_table, printable
 
-__all__ = ["ColumnSummary", "stats", "summary"]
-
 _N_COMMON = 5
 _N_SHOWN = 3  # of them
 _MAX_COMPARED_BYTES = 128

@@ -14,8 +14,6 @@ import fastrec as fr
 from fastrec.cli.terminal import size
 from fastrec.storage.index_files import index_path
 
-__all__ = ["copied_stdin", "copies", "refuse_terminal"]
-
 _PIECE_BYTES = 64 << 10
 
 _copies = contextlib.ExitStack()
@@ -49,12 +47,11 @@ def copied_stdin() -> str:
         while piece := source.read1(_PIECE_BYTES):
             n_bytes += len(piece)
             if n_bytes > n_bytes_max:
-                msg = (
+                raise fr.Error(
                     f"cannot copy stdin to {folder}: it has more than "
                     f"{size(n_bytes_max)}, half of the free space; write it to a file, "
                     "and pass the file"
                 )
-                raise fr.Error(msg)
             target.write(piece)
     return str(path)
 
@@ -62,5 +59,6 @@ def copied_stdin() -> str:
 def refuse_terminal() -> None:
     """Raise an Error if stdin is a terminal."""
     if sys.stdin.isatty():
-        msg = "cannot read stdin: it is a terminal; pipe a file into the command"
-        raise fr.Error(msg)
+        raise fr.Error(
+            "cannot read stdin: it is a terminal; pipe a file into the command"
+        )

@@ -208,7 +208,7 @@ def json_line(value: object) -> str:
     return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
+def _plain(value: Any) -> Any:
     if getattr(value, "dtype", None) in (np.float16, np.float32):
         value = value.astype(str).astype(
             float

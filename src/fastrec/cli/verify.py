@@ -13,8 +13,6 @@ from fastrec.cli.check_report import (
 )
 from fastrec.options import default_num_threads
 
-__all__ = ["verify"]
-
 
 def verify(
     paths: Paths,

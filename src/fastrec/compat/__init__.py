@@ -14,7 +14,7 @@ __all__ = ["dali_tfrecord", "tf_io", "tf_train"]
 
 if not TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module)
+    def __getattr__(name: str) -> Any:
         if name != "tf_train":
             raise missing_attribute(sys.modules[__name__], name)
         try:

@@ -25,7 +25,7 @@ string = "bytes"
 def FixedLenFeature(
     shape: Sequence[int],
     dtype: str,
-    default_value: Any = None,  # noqa: ANN401
+    default_value: Any = None,
 ) -> FixedLen:
     """Return a `fastrec.FixedLen`; a scalar default applies to all values."""
     n_values = math.prod(shape)
@@ -34,7 +34,7 @@ def FixedLenFeature(
     return FixedLen(shape, dtype, default_value)
 
 
-def VarLenFeature(*arguments: Any) -> VarLen:  # noqa: ANN401 (DALI's name)
+def VarLenFeature(*arguments: Any) -> VarLen:
     """Return a `fastrec.VarLen` for ``(dtype, default)`` or ``(shape, dtype, default)``.
 
     The default is ignored: a row without the feature is empty.

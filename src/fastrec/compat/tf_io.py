@@ -188,7 +188,7 @@ def parse_single_sequence_example(
 
 def parse_tensor(
     serialized: bytes,
-    out_type: Any = None,  # noqa: ANN401 (NumPy's dtype, or TensorFlow's)
+    out_type: Any = None,
     name: str | None = None,
 ) -> npt.NDArray[Any]:
     """Parse one serialized tensor, like tf.io.parse_tensor.
@@ -240,7 +240,7 @@ def parse_tensor(
 
 def decode_raw(
     input_bytes: bytes | Strings,
-    out_type: Any,  # noqa: ANN401 (NumPy's dtype, or TensorFlow's)
+    out_type: Any,
     little_endian: bool = True,
     fixed_length: int | None = None,
     name: str | None = None,
@@ -371,7 +371,7 @@ def masked_crc32c(data: Buffer) -> int:
     return _core.masked_crc32c(data)
 
 
-def _compression_of(options: object) -> Any:  # noqa: ANN401
+def _compression_of(options: object) -> Any:
     """Return the compression of a `TFRecordOptions`, or of a name."""
     return getattr(options, "compression_type", options) or None
 
@@ -414,7 +414,7 @@ class TFRecordDataset:
     def __iter__(self) -> Iterator[bytes]:
         return read_records(self._filenames, compression=self._compression or "auto")
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         raise AttributeError(
             f"TFRecordDataset has no attribute {name!r}: it only yields serialized "
             "records; use fastrec.open(filenames, features=...).loader(batch_size), see "
@@ -433,7 +433,7 @@ class TFRecordWriter(Writer):
             compression_level=getattr(options, "compression_level", None),
         )
 
-    def write(self, record: Any) -> None:  # noqa: ANN401
+    def write(self, record: Any) -> None:
         """Write a serialized record, or a mapping like `fastrec.Writer.write`."""
         if isinstance(record, Mapping):
             super().write(record)

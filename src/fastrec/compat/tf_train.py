@@ -82,7 +82,7 @@ _pool = descriptor_pool.DescriptorPool()
 _pool.Add(text_format.Parse(_FILE, descriptor_pb2.FileDescriptorProto()))
 
 
-def _class_of(name: str) -> Any:  # noqa: ANN401
+def _class_of(name: str) -> Any:
     message = message_factory.GetMessageClass(
         _pool.FindMessageTypeByName(f"tensorflow.{name}")
     )

@@ -29,8 +29,6 @@ from fastrec.errors import SchemaError
 from fastrec.features.base import Spec
 from fastrec.features.fixed import Raw
 
-__all__ = ["columns_of", "features_of"]
-
 _LISTS = (pa.ListType, pa.LargeListType, pa.ListViewType, pa.LargeListViewType)
 _STRINGS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _VIEWS = (pa.string_view(), pa.binary_view())
@@ -125,7 +123,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 # Values.
 
 
-def _column(array: pa.Array, name: str) -> Any:  # noqa: ANN401
+def _column(array: pa.Array, name: str) -> Any:
     array = _decoded(array)
     if pa.types.is_null(array.type):
         return [None] * len(array)
@@ -164,7 +162,7 @@ def _decoded(array: pa.Array) -> pa.Array:
             return array
 
 
-def _values(array: pa.Array, name: str) -> Any:  # noqa: ANN401
+def _values(array: pa.Array, name: str) -> Any:
     """Return the values of a decoded array without nulls."""
     kind = array.type
     if isinstance(array, pa.FixedShapeTensorArray):
@@ -190,7 +188,7 @@ def _values(array: pa.Array, name: str) -> Any:  # noqa: ANN401
     return BytesArray(np.frombuffer(data or b"", np.uint8), offsets)
 
 
-def _inner_values(array: pa.Array, name: str) -> Any:  # noqa: ANN401
+def _inner_values(array: pa.Array, name: str) -> Any:
     array = _decoded(array)
     if array.null_count:
         raise SchemaError(

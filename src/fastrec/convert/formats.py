@@ -12,8 +12,6 @@ from fastrec.options import extra
 from fastrec.printable import printable
 from fastrec.storage.paths import Paths, expand, local_path
 
-__all__ = ["open_source"]
-
 _KIND_OF_SUFFIX = {
     **dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow"),
     **dict.fromkeys((".csv", ".tsv"), "csv"),

@@ -33,8 +33,6 @@ from fastrec.errors import CorruptionError, Error
 from fastrec.options import BATCH_BYTES
 from fastrec.printable import printable
 
-__all__ = ["ImageSource"]
-
 _SUFFIXES = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"}
     | {".avif", ".jp2", ".tif", ".tiff", ".webp"}

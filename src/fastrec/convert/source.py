@@ -10,8 +10,6 @@ from typing import Any, TypeAlias, TypeVar
 from fastrec.features.base import Spec
 from fastrec.hints import no_column
 
-__all__ = ["MEDIA", "Columns", "Source", "media_bytes", "select_columns"]
-
 # The argument of `Writer.write_batch`: arrays and lists of the same length, by name.
 Columns: TypeAlias = dict[str, Any]
 

@@ -18,8 +18,6 @@ from fastrec.options import rows_per_batch
 from fastrec.printable import printable
 from fastrec.storage.compression import GZIP_MAGIC
 
-__all__ = ["ArrowSource", "TableSource"]
-
 # Types are inferred from the first block. A row must fit into a block.
 _CSV_BLOCK_BYTES = 4 << 20
 
@@ -108,7 +106,7 @@ class ArrowSource(Source):
     data : object with ``__arrow_c_stream__``, or datasets.Dataset
     """
 
-    def __init__(self, data: Any) -> None:  # noqa: ANN401
+    def __init__(self, data: Any) -> None:
         super().__init__()
         self._reader = (
             pa.RecordBatchReader.from_stream(data)
@@ -129,7 +127,7 @@ class ArrowSource(Source):
             )
 
 
-def _dataset_reader(dataset: Any) -> pa.RecordBatchReader:  # noqa: ANN401
+def _dataset_reader(dataset: Any) -> pa.RecordBatchReader:
     """Return the rows of a Hugging Face dataset as record batches."""
     schema = dataset.features.arrow_schema
     tables = dataset.with_format("arrow").iter(_HF_ROWS)

@@ -15,8 +15,6 @@ from fastrec.storage.atomic import replacement
 from fastrec.storage.parallel import Progress
 from fastrec.storage.paths import Paths
 
-__all__ = ["write_images"]
-
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "WebP": ".webp"}
 _BATCH_SIZE = 64
 
@@ -97,7 +95,7 @@ def write_images(
     return [str(folder / path) for path in written]
 
 
-def _path_of(batch: Any, i: int, row: int, data: bytes) -> PurePosixPath:  # noqa: ANN401
+def _path_of(batch: Any, i: int, row: int, data: bytes) -> PurePosixPath:
     """Return the path of the image in row `i` of a batch, below the directory."""
     if "filename" in batch:
         return _checked(batch["filename"][i], row)

@@ -23,8 +23,6 @@ from fastrec.storage.paths import Paths
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TABLE_SUFFIXES", "to_arrow", "write_table"]
-
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
 
 

@@ -16,15 +16,13 @@ from fastrec.storage.parallel import Progress
 from fastrec.storage.paths import Paths
 from fastrec.writer.writer import Writer
 
-__all__ = ["write_tfrecords"]
-
 
 def write_tfrecords(
     source: Source | Paths,
     path: str | os.PathLike[str],
     *,
     progress: Progress | None = None,
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> list[str]:
     """Write a source to TFRecord files, one tf.train.Example per row.
 

@@ -10,13 +10,11 @@ from fastrec.convert.source import MEDIA, media_bytes
 from fastrec.options import extra
 from fastrec.writer.writer import Writer
 
-__all__ = ["write"]
-
 
 def write(
     path: str | os.PathLike[str],
     data: object,
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> list[str]:
     """Write columns, rows or a table to a TFRecord file or shards.
 

@@ -17,8 +17,6 @@ from fastrec.on_error import ErrorPolicy
 from fastrec.options import check_instance
 from fastrec.transforms.transform import Transform
 
-__all__ = ["LoaderKeywords", "has_functions", "loader_of", "reading_columns"]
-
 
 class LoaderKeywords(TypedDict, total=False):
     """The keywords of `Dataset.loader`, for the ``**options`` of adapters."""
@@ -69,11 +67,10 @@ def loader_of(
     if isinstance(source, Loader):
         given = [*(["batch_size"] if batch_size is not None else []), *options]
         if given:
-            msg = (
+            raise TypeError(
                 f"{adapter} takes loader options only with a Dataset, got a Loader and "
                 f"{', '.join(given)}: pass the options to ds.loader()"
             )
-            raise TypeError(msg)
         loader = source if find_rank is None else copy.copy(source)
     else:
         check_instance(adapter, source, Dataset, "with loader options, or a Loader")

@@ -15,8 +15,6 @@ from fastrec.storage.index import IndexPlace, make_counts, make_indexes
 from fastrec.storage.paths import Paths, expand
 from fastrec.storage.stores import StorageOptions
 
-__all__ = ["build_index"]
-
 
 @checked_names
 def build_index(
@@ -69,11 +67,9 @@ def build_index(
     world_size = positive_int("world_size", world_size)
     rank = non_negative_int("rank", rank)
     if next_to_data and (index_dir is not None or world_size > 1):
-        msg = "next_to_data=True excludes index_dir= and world_size="
-        raise ValueError(msg)
+        raise ValueError("next_to_data=True excludes index_dir= and world_size=")
     if rank >= world_size:
-        msg = f"rank must be less than world_size={world_size}, got {rank}"
-        raise ValueError(msg)
+        raise ValueError(f"rank must be less than world_size={world_size}, got {rank}")
     names = expand(paths, storage_options=storage_options)
     own_files = names[rank::world_size]
     place = IndexPlace(

@@ -44,8 +44,6 @@ from fastrec.storage.paths import versions_of
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import CheckedTransform, Transform
 
-__all__ = ["Dataset"]
-
 # Rows that `iter` decodes together: those of images should fit into the L2 cache.
 _ROWS_AT_ONCE = 16
 _SAMPLED_ROWS = 64
@@ -85,8 +83,9 @@ class Dataset:
     ) -> None:
         given: object = view
         if not isinstance(given, View):
-            msg = f"a Dataset is opened with fastrec.open(paths), got Dataset({view!r})"
-            raise TypeError(msg)
+            raise TypeError(
+                f"a Dataset is opened with fastrec.open(paths), got Dataset({view!r})"
+            )
         self._view = view
         self._transforms = transforms
         self._renew_after_fork()
@@ -241,12 +240,11 @@ class Dataset:
         if is_one(index):
             return self._rows.row(operator.index(index))
         if isinstance(index, (str, bytes)):
-            msg = (
+            raise TypeError(
                 f"a dataset is indexed by record, got {index!r}: write "
                 f"ds.select_columns([{index!r}])[:][{index!r}] for a column in memory, or "
                 f"for batch in ds.loader(256): batch[{index!r}]"
             )
-            raise TypeError(msg)
         return self._rows.batch(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[Row]:
@@ -326,11 +324,10 @@ class Dataset:
         """
         schema, names = schema_or_names(features, context_features, sequence_features)
         if schema is None and names is None:
-            msg = (
+            raise SchemaError(
                 "with_features() requires features=, or context_features= and "
                 "sequence_features="
             )
-            raise SchemaError(msg)
         source = self._view.source.changed(
             lambda reading: dataclasses.replace(reading, features=schema, names=names)
         )
@@ -347,11 +344,9 @@ class Dataset:
             If the schema has no such column.
         """
         if isinstance(names, (str, bytes)):
-            msg = f"select_columns() requires a list of names, got {names!r}"
-            raise TypeError(msg)
+            raise TypeError(f"select_columns() requires a list of names, got {names!r}")
         if not len(names):
-            msg = "select_columns() requires at least one name"
-            raise ValueError(msg)
+            raise ValueError("select_columns() requires at least one name")
 
         def selected(schema: Schema) -> Schema:
             missing = [name for name in names if name not in schema]
@@ -430,8 +425,7 @@ class Dataset:
         """
         given: object = keep
         if not callable(given):
-            msg = f"filter() requires a function of a batch, got {keep!r}"
-            raise TypeError(msg)
+            raise TypeError(f"filter() requires a function of a batch, got {keep!r}")
         self._view.files.check_random_access("filter()")
         self._view.check_selectable()
         read = self
@@ -441,18 +435,16 @@ class Dataset:
         def filter(batch: Batch, info: BatchInfo) -> Batch:
             n, rows = n_rows(batch), info.positions
             if n != len(rows):
-                msg = (
+                raise ValueError(
                     "filter() requires one row per record, but the transforms returned "
                     f"{n:,} rows for {len(rows):,} records"
                 )
-                raise ValueError(msg)
             mask = np.asarray(keep(batch))
             if mask.shape != (n,) or mask.dtype != bool:
-                msg = (
+                raise TypeError(
                     "the function passed to filter() must return a bool array of shape "
                     f"({n},) for {n} rows, got {mask.dtype} of shape {mask.shape}"
                 )
-                raise TypeError(msg)
             return {"rows": rows[mask & (rows >= 0)]}
 
         # As a transform, so that errors of `keep` name the records; in this thread, because
@@ -511,8 +503,9 @@ class Dataset:
         num_shards = positive_int("num_shards", num_shards)
         index = non_negative_int("index", index)
         if index >= num_shards:
-            msg = f"index must be less than num_shards={num_shards}, got {index}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"index must be less than num_shards={num_shards}, got {index}"
+            )
         bounds = even_bounds(len(self._view), num_shards)
         return self.select(range(bounds[index], bounds[index + 1]))
 

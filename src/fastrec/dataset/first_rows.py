@@ -11,8 +11,6 @@ from fastrec.on_error import recovery_of
 from fastrec.sources.view import View
 from fastrec.storage.stream_readers import frame_stream
 
-__all__ = ["first_rows"]
-
 _SAMPLE_RECORDS = 16  # for a schema that is not known yet
 
 

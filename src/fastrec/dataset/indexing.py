@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["checked_number", "is_one", "record_numbers", "record_range"]
-
 
 def is_one(index: object) -> bool:
     """Return whether `index` selects a single record."""
@@ -18,8 +16,9 @@ def is_one(index: object) -> bool:
 def checked_number(number: int, n_records: int) -> int:
     """Return a record number as non-negative, or raise an IndexError."""
     if not -n_records <= number < n_records:
-        msg = f"record {number} is out of range: the dataset has {n_records:,} records"
-        raise IndexError(msg)
+        raise IndexError(
+            f"record {number} is out of range: the dataset has {n_records:,} records"
+        )
     return number % n_records
 
 
@@ -30,16 +29,17 @@ def record_numbers(index: object, n_records: int) -> npt.NDArray[np.int64]:
     array = np.asarray(() if isinstance(index, tuple) else index)
     if array.ndim == 1 and array.dtype.kind == "b":
         if len(array) != n_records:
-            msg = f"mask must have length {n_records:,}, got {len(array):,}"
-            raise IndexError(msg)
+            raise IndexError(f"mask must have length {n_records:,}, got {len(array):,}")
         return np.flatnonzero(array).astype(np.int64)
     if array.ndim == 0 and array.dtype.kind in "iu":
-        msg = f"index must select several records, got {index!r}; use ds[{index!r}]"
-        raise TypeError(msg)
+        raise TypeError(
+            f"index must select several records, got {index!r}; use ds[{index!r}]"
+        )
     is_index = array.dtype.kind in "iu" or array.size == 0
     if array.ndim != 1 or not is_index or isinstance(index, tuple):
-        msg = f"index must be a number, slice, index array or mask, got {index!r}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"index must be a number, slice, index array or mask, got {index!r}"
+        )
     # Check before the cast to int64, which would make large unsigned numbers negative.
     is_outside = array >= n_records
     if array.dtype.kind == "i":

@@ -12,8 +12,6 @@ from fastrec.options import non_negative_int, positive_int, true_or_false
 from fastrec.sources.source import Source
 from fastrec.sources.view import Mix, View, joined_selection
 
-__all__ = ["concat", "mix"]
-
 
 def concat(datasets: Iterable[Dataset]) -> Dataset:
     """Concatenate datasets.
@@ -106,15 +104,17 @@ def mix(
     return Dataset(View(_joined_source(parts), mix=weighted))
 
 
-def _weight(name: str, weight: Any) -> float:  # noqa: ANN401
+def _weight(name: str, weight: Any) -> float:
     try:
         value = float(weight)
     except (TypeError, ValueError):
-        msg = f"the weight of {name!r} must be a number, got {weight!r}"
-        raise TypeError(msg) from None
+        raise TypeError(
+            f"the weight of {name!r} must be a number, got {weight!r}"
+        ) from None
     if not (value > 0 and math.isfinite(value)):
-        msg = f"the weight of {name!r} must be positive and finite, got {value}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"the weight of {name!r} must be positive and finite, got {value}"
+        )
     return value
 
 
@@ -125,10 +125,9 @@ def _check_parts(parts: Sequence[object], expected: str) -> None:
         if not isinstance(part, Dataset):
             raise TypeError(f"{expected}, got {part!r}")
         if part._view.is_mixed:
-            msg = (
+            raise TypeError(
                 f"{expected}, got a mix: list the components of all mixes in one mix()"
             )
-            raise TypeError(msg)
 
 
 def _joined_source(parts: Sequence[Dataset]) -> Source:

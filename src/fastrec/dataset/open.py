@@ -29,8 +29,6 @@ from fastrec.storage.compression import Compression, check_compression
 from fastrec.storage.paths import Paths, expand, local_directory
 from fastrec.storage.stores import StorageOptions
 
-__all__ = ["open", "read_records"]
-
 _RECORDS_AT_ONCE = 64  # batch size of read_records() without batch_size=
 
 _RECORD = "record"  # the column of read_records()
@@ -134,21 +132,19 @@ def open(
     >>> ds = fr.open("data/", features=features, on_error="skip")  # doctest: +SKIP
     """
     if io not in ("auto", "mmap", "pread"):
-        msg = f"io must be 'auto', 'mmap' or 'pread', got {io!r}"
-        raise ValueError(msg)
+        raise ValueError(f"io must be 'auto', 'mmap' or 'pread', got {io!r}")
     check_compression(compression)
     options = FileOptions(
         io,
         compression,
         cache_dir
         if cache_dir is None
-        else os.path.abspath(local_directory("cache_dir", cache_dir)),  # noqa: PTH100
+        else os.path.abspath(local_directory("cache_dir", cache_dir)),
         index_dir if index_dir is None else local_directory("index_dir", index_dir),
         None if cache_bytes is None else byte_count("cache_bytes", cache_bytes),
     )
     if cache_bytes is not None and cache_dir is None:
-        msg = "cache_bytes requires cache_dir"
-        raise ValueError(msg)
+        raise ValueError("cache_bytes requires cache_dir")
     policy, checked = check_on_error(on_error), checked_limits(limits)
     names = expand(
         paths,

@@ -24,8 +24,6 @@ from fastrec.tfds.directory import TfdsDirectory, find_directory
 from fastrec.tfds.folder import Folder
 from fastrec.tfds.split_slices import Piece, pieces_of
 
-__all__ = ["open_tfds"]
-
 
 @checked_names
 def open_tfds(
@@ -97,8 +95,7 @@ def open_tfds(
     if split is None:
         if len(found.lengths) > 1:
             names = ", ".join(map(repr, found.lengths))
-            msg = f"open_tfds() requires split=; the dataset has {names}"
-            raise ValueError(msg)
+            raise ValueError(f"open_tfds() requires split=; the dataset has {names}")
         (split,) = found.lengths
     pieces = pieces_of(split, found.lengths)
     schema = _schema(found, features, images or {})
@@ -147,8 +144,9 @@ def _schema(
     schema, names = (None, None) if features is None else as_schema_or_names(features)
     if schema is not None:
         if images:
-            msg = "pass either images=, or the specs of all columns with features="
-            raise SchemaError(msg)
+            raise SchemaError(
+                "pass either images=, or the specs of all columns with features="
+            )
         return schema
     columns = found.columns()
     chosen = list(columns) if names is None else _chosen(names, list(columns))

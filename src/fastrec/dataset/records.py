@@ -18,8 +18,6 @@ from fastrec.on_error import recovery_of
 from fastrec.sources.view import View
 from fastrec.storage.stream_readers import frame_stream
 
-__all__ = ["Records"]
-
 _READ_AT_ONCE = 16
 
 

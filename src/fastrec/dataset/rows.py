@@ -19,8 +19,6 @@ from fastrec.sources.view import View
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import CheckedTransform
 
-__all__ = ["Rows"]
-
 
 class Rows:
     """Reads rows of a view by number, in any thread, and calls its transforms.
@@ -67,11 +65,10 @@ class Rows:
         number = checked_number(index, len(self._view))
         batch = self.batch(np.array([number], dtype=np.int64))
         if not n_rows(batch):
-            msg = (
+            raise ValueError(
                 f"the transforms returned no row for record {number}: read it with "
                 "a slice"
             )
-            raise ValueError(msg)
         return row_of(batch, 0)
 
     def batch(self, numbers: Numbers) -> Batch:

@@ -29,8 +29,6 @@ from fastrec.features.record import Record
 from fastrec.features.tensor import SerializedTensor, serialized_rows
 from fastrec.transforms.images import encoded_images
 
-__all__ = ["ColumnValues", "columns_of", "ordered", "row_of_lists"]
-
 _WRITTEN = (*DENSE, VarLen, FixedLenSequence)
 _DTYPES: dict[str, Any] = {"int64": np.int64, "float": np.float32, "bytes": np.uint8}
 
@@ -108,8 +106,7 @@ def row_of_lists(
             continue
         try:
             if value is None:
-                msg = "value must not be None; omit the feature from the row"
-                raise TypeError(msg)
+                raise TypeError("value must not be None; omit the feature from the row")
             is_text = isinstance(value, (str, bytes))  # includes np.str_ and np.bytes_
             is_array = isinstance(value, (np.ndarray, np.generic)) and not is_text
             array, present = array_of(value[None] if is_array else [value], spec)
@@ -199,11 +196,11 @@ def _check_mapping(what: str, given: object) -> None:
         )
 
 
-def _key(name: Any) -> Any:  # noqa: ANN401 (the core checks other types)
+def _key(name: Any) -> Any:
     return name.encode() if isinstance(name, str) else name
 
 
-def _add(result: dict[Any, Any], key: Any, value: object) -> None:  # noqa: ANN401
+def _add(result: dict[Any, Any], key: Any, value: object) -> None:
     if key in result:
         text = key.decode(errors="backslashreplace")
         raise ValueError(f"feature keys must be unique, got {text!r} for two columns")
@@ -255,8 +252,9 @@ def _encodable(
         _check_flat(array)
         return [_lists(name, _key(name), array, present)]
     if isinstance(spec, Record):
-        msg = "cannot write records as a feature; pass each to Writer.write_record"
-        raise TypeError(msg)
+        raise TypeError(
+            "cannot write records as a feature; pass each to Writer.write_record"
+        )
     if not isinstance(spec, _WRITTEN):
         raise TypeError(
             f"cannot write a {spec!r}; write its features as separate columns"

@@ -9,8 +9,6 @@ from fastrec import _core
 from fastrec.example.columns import row_of_lists
 from fastrec.features.schema import Features, as_schema
 
-__all__ = ["encode_example", "encode_sequence_example"]
-
 
 def encode_example(
     row: Mapping[Any, Any], /, *, features: Features | None = None

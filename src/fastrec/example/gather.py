@@ -20,8 +20,6 @@ from fastrec.features.fixed import FixedLen, Raw, Stack
 from fastrec.features.image import Image
 from fastrec.features.tensor import SerializedTensor
 
-__all__ = ["DENSE", "Present", "array_of", "dense", "number_values"]
-
 # Mask of the rows that have a feature; None if all do.
 Present: TypeAlias = NDArray[np.bool_] | None
 
@@ -35,19 +33,17 @@ _NOT_INT64 = (
 )
 
 
-def array_of(column: Any, spec: Spec | None) -> tuple[Array, Present]:  # noqa: ANN401
+def array_of(column: Any, spec: Spec | None) -> tuple[Array, Present]:
     """Return a column as an array, and the mask of its present rows, or None if all."""
     is_array = isinstance(column, np.ndarray)
     if is_array and column.ndim == 0:
-        msg = "a column must have one value for each record, got a scalar"
-        raise ValueError(msg)
+        raise ValueError("a column must have one value for each record, got a scalar")
     if isinstance(column, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(column)
         mask = mask.reshape(len(column), math.prod(column.shape[1:]))
         absent = mask.any(axis=1)
         if not mask[absent].all():
-            msg = "a row must be masked entirely or not at all"
-            raise ValueError(msg)
+            raise ValueError("a row must be masked entirely or not at all")
         data = column.data
         if absent.any():  # the type of masked values may not be writable
             blank = np.zeros((), data.dtype) if absent.all() else data[~absent][0]
@@ -160,8 +156,7 @@ def _stack_or_concat(arrays: Sequence[Any], spec: Spec | None) -> Array:
     dtypes = {array.dtype for array in full}
     kinds = set() if isinstance(spec, Raw) else {_number_kind(d) for d in dtypes}
     if len(kinds) > 1:
-        msg = "cannot mix float and int; make all values the same"
-        raise ValueError(msg)
+        raise ValueError("cannot mix float and int; make all values the same")
     if len(dtypes) > 1 and kinds == {"int64"}:
         # NumPy promotes mixed signed and unsigned integers to floats.
         full = [number_values(array)[1] for array in full]
@@ -172,7 +167,7 @@ def _stack_or_concat(arrays: Sequence[Any], spec: Spec | None) -> Array:
     return RaggedArray._wrap(values, offsets_from(np.array(lengths, np.int64)))
 
 
-def _listed(row: Any) -> Sequence[Any]:  # noqa: ANN401
+def _listed(row: Any) -> Sequence[Any]:
     if isinstance(row, np.ndarray) and not _is_opaque(row):
         _number_kind(
             row.dtype
@@ -183,7 +178,7 @@ def _listed(row: Any) -> Sequence[Any]:  # noqa: ANN401
     return items
 
 
-def dense(rows: Array) -> Any:  # noqa: ANN401 (an ndarray or BytesArray)
+def dense(rows: Array) -> Any:
     """Return possibly nested rows of equal length as a dense array."""
     if not isinstance(rows, RaggedArray):
         return rows

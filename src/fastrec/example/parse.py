@@ -21,15 +21,6 @@ from fastrec.transforms.decode import DecodeStrings
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = [
-    "check_record",
-    "decode_example",
-    "decode_sequence_example",
-    "parse_example",
-    "parse_row",
-    "parse_sequence_example",
-]
-
 Strings: TypeAlias = "Sequence[bytes] | BytesArray | npt.NDArray[Any]"
 
 # Memory that is recycled for later batches.
@@ -152,11 +143,10 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     """
     check_record(serialized)
     if _core.has_feature_lists(serialized):
-        msg = (
+        raise SchemaError(
             "the record must be a tf.train.Example, got a SequenceExample with feature "
             "lists; call fastrec.decode_sequence_example()"
         )
-        raise SchemaError(msg)
     try:
         features, _ = _core.decode_message(serialized, False, _MAX_FEATURES)
     except Error as error:
@@ -216,7 +206,7 @@ def _schema_of(features: Features) -> Schema:
     return _schema_of_dict(features)
 
 
-def _memory_of(serialized: object) -> Any:  # noqa: ANN401
+def _memory_of(serialized: object) -> Any:
     """Return serialized records in the form that the core accepts."""
     if isinstance(serialized, BytesArray):
         if serialized.ndim != 1:

@@ -9,8 +9,6 @@ from typing import Any, Generic, TypeVar
 
 from fastrec.features.base import Spec
 
-__all__ = ["SchemaCache"]
-
 _MAX_ENTRIES = 64
 
 T = TypeVar("T")
@@ -29,7 +27,7 @@ class SchemaCache(Generic[T]):
         self._create = create
         self._entries: dict[tuple[int, ...], tuple[list[_Contents], T]] = {}
 
-    def __call__(self, *sections: Any) -> T:  # noqa: ANN401 (dicts of specs, or None)
+    def __call__(self, *sections: Any) -> T:
         """Return the schema of `sections`."""
         key = tuple(map(id, sections))
         entry = self._entries.get(key)

@@ -19,29 +19,6 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Array
 from fastrec.errors import SchemaError
 
-__all__ = [
-    "MAX_VALUES",
-    "Column",
-    "ComposedColumns",
-    "RowRule",
-    "Spec",
-    "as_bytes",
-    "checked_count",
-    "checked_dtype",
-    "checked_item",
-    "checked_key",
-    "checked_keys",
-    "checked_shape",
-    "default_array",
-    "default_bytes",
-    "default_strings",
-    "frozen",
-    "is_opaque",
-    "kind_of",
-    "numpy_dtype",
-    "value_dtype",
-]
-
 # Far above the size of any record; far below values whose batch sizes would overflow.
 MAX_VALUES = 2**40
 
@@ -159,8 +136,9 @@ def numpy_dtype(dtype: object) -> np.dtype[Any]:
         try:
             import ml_dtypes  # noqa: F401
         except ImportError:
-            msg = "dtype 'bfloat16' requires ml_dtypes: pip install ml_dtypes"
-            raise SchemaError(msg) from None
+            raise SchemaError(
+                "dtype 'bfloat16' requires ml_dtypes: pip install ml_dtypes"
+            ) from None
     try:
         checked = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
@@ -300,7 +278,7 @@ class Spec:
         name: str | bytes,
         layout: str,
         shape: tuple[int, ...] = (),
-        **options: Any,  # noqa: ANN401
+        **options: Any,
     ) -> Column:
         """Return a column with this spec's key and dtype."""
         dtype: str = self.dtype  # type: ignore[attr-defined]
@@ -337,7 +315,7 @@ class Spec:
 
 
 @functools.cache
-def _parameters(spec: Any) -> list[tuple[str, object]]:  # noqa: ANN401 (a class)
+def _parameters(spec: Any) -> list[tuple[str, object]]:
     parameters = inspect.signature(spec).parameters.values()
     return [(parameter.name, parameter.default) for parameter in parameters]
 

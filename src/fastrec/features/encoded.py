@@ -13,8 +13,6 @@ from fastrec.features.base import Column, Spec, checked_count, checked_key
 from fastrec.features.fixed import Raw
 from fastrec.features.image import Image
 
-__all__ = ["Encoded", "List", "encoded_of"]
-
 
 @dataclass(frozen=True, init=False, repr=False)
 class List(Spec):

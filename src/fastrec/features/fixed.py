@@ -33,8 +33,6 @@ from fastrec.features.base import (
     value_dtype,
 )
 
-__all__ = ["FixedLen", "Raw", "Stack", "VarLen"]
-
 
 def _dtype_argument(dtype: np.dtype[Any]) -> str | np.dtype[Any]:
     """Return the shortest argument of `np.dtype` that returns `dtype`."""
@@ -144,8 +142,7 @@ class VarLen(Spec):
         self._set(dtype=checked_dtype(dtype), shape=checked_item(shape))
         self._set(key=checked_key(key))
         if self.shape and self.dtype == "bytes":
-            msg = f"shape must be () for dtype 'bytes', got {self.shape}"
-            raise SchemaError(msg)
+            raise SchemaError(f"shape must be () for dtype 'bytes', got {self.shape}")
 
     def _columns(self, name: str | bytes) -> list[Column]:
         return [self._column(name, "ragged", self.shape)]

@@ -7,8 +7,6 @@ import numpy as np
 from fastrec import _core
 from fastrec.features.tensor import tensor_text
 
-__all__ = ["suggestion"]
-
 # Nonzero values that make a dtype more likely than a coincidence.
 _MIN_NONZERO = 32
 # Sign- or zero-extended values that make a wider dtype more likely than a coincidence.

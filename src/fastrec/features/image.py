@@ -13,8 +13,6 @@ from fastrec.errors import SchemaError
 from fastrec.features.base import Column, Spec, checked_item, checked_key
 from fastrec.options import true_or_false
 
-__all__ = ["Fit", "Image"]
-
 Fit: TypeAlias = Literal[
     "exact", "resize", "center_crop", "random_crop", "random_resized_crop"
 ]

@@ -23,8 +23,6 @@ from fastrec.features.schema import Note, Schema
 from fastrec.features.sequence_schema import SequenceSchema
 from fastrec.hints import nearest
 
-__all__ = ["DTYPE_OF", "SAMPLE_RECORDS", "infer", "infer_stream", "name_of"]
-
 # Sampled records, spread evenly over the data.
 SAMPLE_RECORDS = 4096
 # A sample of a stream ends at the larger of this and a number of bytes per record.

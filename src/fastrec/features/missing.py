@@ -10,8 +10,6 @@ from fastrec import _core
 from fastrec.features.schema import Schema
 from fastrec.hints import nearest
 
-__all__ = ["MissingFeatureWarning", "absence", "reason"]
-
 # Maximum number of names or columns in a message.
 _MAX_LISTED = 20
 

@@ -26,14 +26,6 @@ from fastrec.features.base import (
     frozen,
 )
 
-__all__ = [
-    "FixedLenSequence",
-    "Unpadded",
-    "any_width_columns",
-    "rows_of_one_length",
-    "without_padding",
-]
-
 
 @dataclass(frozen=True, init=False, repr=False)
 class FixedLenSequence(Spec):
@@ -193,7 +185,7 @@ def _fields(spec: FixedLenSequence) -> dict[str, Any]:
     return {field.name: getattr(spec, field.name) for field in fields(spec)}
 
 
-def rows_of_one_length(column: Any) -> RaggedArray:  # noqa: ANN401
+def rows_of_one_length(column: Any) -> RaggedArray:
     """View an ndarray or BytesArray with at least two axes as a RaggedArray."""
     n_rows, width, *inner = column.shape
     splits = np.arange(n_rows + 1, dtype=np.int64) * width

@@ -25,8 +25,6 @@ from fastrec.features.base import (
     checked_keys,
 )
 
-__all__ = ["Partition", "Ragged", "as_splits"]
-
 Splits: TypeAlias = "npt.NDArray[np.int64]"
 
 

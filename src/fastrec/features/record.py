@@ -8,8 +8,6 @@ import numpy as np
 
 from fastrec.features.base import Column, Spec
 
-__all__ = ["Record"]
-
 
 @dataclass(frozen=True, init=False, repr=False)
 class Record(Spec):

@@ -15,20 +15,6 @@ from fastrec.features.encoded import encoded_of
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.tf_specs import as_spec
 
-__all__ = [
-    "ArrowOptions",
-    "Composition",
-    "Features",
-    "Note",
-    "Schema",
-    "as_schema",
-    "as_schema_or_names",
-    "check_columns",
-    "n_arrays",
-    "requested",
-]
-
-
 # Mappings are invariant in their keys, so each key type is listed. Values are specs,
 # specs of tf.io, or dtype names.
 Features: TypeAlias = (
@@ -304,8 +290,7 @@ def as_schema(features: object) -> Schema:
     """Return `features` as a Schema, or raise a SchemaError if it is empty."""
     schema = features if isinstance(features, Schema) else Schema(_checked(features))
     if not schema:
-        msg = "features must not be empty; omit it to read all features"
-        raise SchemaError(msg)
+        raise SchemaError("features must not be empty; omit it to read all features")
     return schema
 
 
@@ -318,12 +303,11 @@ def check_columns(first: Mapping[Any, str], other: Mapping[Any, str]) -> None:
         if first.get(name) != other.get(name)
     ]
     if differences:
-        msg = (
+        raise SchemaError(
             "joined datasets must have equal columns: "
             + "; ".join(differences)
             + ". Choose columns with features=, or convert them with with_transform()"
         )
-        raise SchemaError(msg)
 
 
 def _checked(features: object) -> dict[str | bytes, Spec]:

@@ -31,8 +31,6 @@ from fastrec.features.schema import (
     requested,
 )
 
-__all__ = ["ParsedSequences", "SequenceSchema", "schema_or_names"]
-
 
 @dataclass(frozen=True)
 class _SectionSpec(Spec):
@@ -296,8 +294,9 @@ def _checked_sections(
     context: Mapping[Any, Any] = context_features or {}
     lists: Mapping[Any, Any] = sequence_features or {}
     if not context and not lists:
-        msg = "context_features and sequence_features must not both be empty"
-        raise SchemaError(msg)
+        raise SchemaError(
+            "context_features and sequence_features must not both be empty"
+        )
     return context, lists
 
 
@@ -309,7 +308,8 @@ def schema_or_names(
     """Return the caller's schema, or names of features to infer, or (None, None)."""
     if context_features is not None or sequence_features is not None:
         if features is not None:
-            msg = "pass either features, or context_features and sequence_features"
-            raise SchemaError(msg)
+            raise SchemaError(
+                "pass either features, or context_features and sequence_features"
+            )
         return SequenceSchema.of(context_features, sequence_features), None
     return (None, None) if features is None else as_schema_or_names(features)

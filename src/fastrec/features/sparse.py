@@ -21,8 +21,6 @@ from fastrec.features.base import (
     checked_shape,
 )
 
-__all__ = ["Sparse"]
-
 
 @dataclass(frozen=True, init=False, repr=False)
 class Sparse(Spec):

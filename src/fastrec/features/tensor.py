@@ -21,12 +21,6 @@ from fastrec.features.base import (
     numpy_dtype,
 )
 
-__all__ = [
-    "SerializedTensor",
-    "serialized_rows",
-    "tensor_text",
-]
-
 # The DataType values of tensorflow/core/framework/types.proto.
 _STRING = 7
 _NUMBERS = {
@@ -99,8 +93,9 @@ class SerializedTensor(Spec):
     ) -> None:
         self._set(shape=None, dtype=None, key=checked_key(key))
         if (shape is None) != (dtype is None):
-            msg = "SerializedTensor requires both shape and dtype, or neither"
-            raise SchemaError(msg)
+            raise SchemaError(
+                "SerializedTensor requires both shape and dtype, or neither"
+            )
         if shape is None:
             return
         is_bytes = isinstance(dtype, str) and dtype in ("bytes", "string")
@@ -203,7 +198,7 @@ def _flat(nested: list[Any]) -> list[bytes]:
     ]
 
 
-def _tensor(data: memoryview) -> Any:  # noqa: ANN401 (an array, a scalar or bytes)
+def _tensor(data: memoryview) -> Any:
     """Parse a tensor of the core, in the layout of ``ColumnSpec::tensor_dtype``."""
     if not data:
         return None  # padding

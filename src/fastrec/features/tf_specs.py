@@ -17,8 +17,6 @@ from fastrec.features.padded import FixedLenSequence
 from fastrec.features.ragged import Partition, Ragged
 from fastrec.features.sparse import Sparse
 
-__all__ = ["as_spec"]
-
 
 def as_spec(name: str | bytes, feature: object) -> Spec:
     """Return a column's spec, tf.io spec or dtype name as a spec."""
@@ -47,27 +45,27 @@ def as_spec(name: str | bytes, feature: object) -> Spec:
     )
 
 
-def _dtype(dtype: Any) -> Any:  # noqa: ANN401
+def _dtype(dtype: Any) -> Any:
     """Return the name of a TensorFlow dtype; any other dtype unchanged."""
     name = getattr(dtype, "name", None)
     is_foreign = isinstance(name, str) and not isinstance(dtype, np.dtype)
     return name if is_foreign else dtype
 
 
-def _shape(shape: Any) -> Any:  # noqa: ANN401
+def _shape(shape: Any) -> Any:
     return shape.as_list() if hasattr(shape, "as_list") else shape
 
 
-def _default(default: Any) -> Any:  # noqa: ANN401
+def _default(default: Any) -> Any:
     return default.numpy() if hasattr(default, "numpy") else default
 
 
-def _fixed_len(feature: Any) -> Spec:  # noqa: ANN401
+def _fixed_len(feature: Any) -> Spec:
     shape, default = _shape(feature.shape), _default(feature.default_value)
     return FixedLen(shape, _dtype(feature.dtype), default)
 
 
-def _fixed_len_sequence(feature: Any) -> Spec:  # noqa: ANN401
+def _fixed_len_sequence(feature: Any) -> Spec:
     default = np.asarray(_default(feature.default_value)).reshape(-1).tolist()
     return FixedLenSequence(
         _shape(feature.shape),
@@ -77,11 +75,11 @@ def _fixed_len_sequence(feature: Any) -> Spec:  # noqa: ANN401
     )
 
 
-def _var_len(feature: Any) -> Spec:  # noqa: ANN401
+def _var_len(feature: Any) -> Spec:
     return VarLen(_dtype(feature.dtype))
 
 
-def _ragged(feature: Any) -> Spec:  # noqa: ANN401
+def _ragged(feature: Any) -> Spec:
     return Ragged(
         _dtype(feature.dtype),
         [_partition(partition) for partition in feature.partitions],
@@ -90,7 +88,7 @@ def _ragged(feature: Any) -> Spec:  # noqa: ANN401
     )
 
 
-def _partition(partition: Any) -> Partition:  # noqa: ANN401
+def _partition(partition: Any) -> Partition:
     kind = type(partition).__name__
     if kind == "UniformRowLength":
         return Ragged.UniformRowLength(partition.length)
@@ -106,7 +104,7 @@ def _partition(partition: Any) -> Partition:  # noqa: ANN401
     return keyed[kind](partition.key)
 
 
-def _sparse(feature: Any) -> Spec:  # noqa: ANN401
+def _sparse(feature: Any) -> Spec:
     return Sparse(
         feature.index_key,
         feature.value_key,

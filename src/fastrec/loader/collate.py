@@ -31,8 +31,6 @@ from fastrec.transforms.decode import DecodeStrings
 from fastrec.transforms.places import Places
 from fastrec.transforms.transform import CheckedTransform
 
-__all__ = ["VALID", "Collator", "OnTransformError", "Parts", "collator_of"]
-
 VALID = "__valid__"  # added column: False for padding and masked rows
 
 # (index of the reading, its columns, its rows in the batch or None for all)
@@ -59,10 +57,9 @@ def collator_of(
     readings, _ = view.source.readings()
     for name in extra:
         if any(name in reading.schema._column_names() for reading in readings):
-            msg = (
+            raise SchemaError(
                 f"feature {name!r} has the name of an added column; rename it with key="
             )
-            raise SchemaError(msg)
     view.source.check_columns()
     return Collator(readings, extra, transforms, view.files.limits)
 
@@ -213,11 +210,10 @@ class Collator:
         batch, info = self._joined(parts, info, calls)
         if info is not None:
             if any(name in batch for name in self._extra):
-                msg = (
+                raise ValueError(
                     f"the loader adds the columns {list(self._extra)}, so transforms of "
                     "joined datasets cannot return them"
                 )
-                raise ValueError(msg)
             extra = {name: column(info) for name, column in self._extra.items()}
             batch = {**batch, **extra}
             for transform in self._transforms:
@@ -315,11 +311,10 @@ def _kinds_of(batch: Batch) -> dict[str, str]:
 def _check_rows(batch: Batch, n_rows: int) -> None:
     for name, column in batch.items():
         if not getattr(column, "shape", ()) or len(column) != n_rows:
-            msg = (
+            raise ValueError(
                 f"the transform of a joined dataset must return {n_rows} rows in column "
                 f"{name!r}, the number of rows passed to it"
             )
-            raise ValueError(msg)
 
 
 def valid_column(info: BatchInfo) -> npt.NDArray[np.bool_]:

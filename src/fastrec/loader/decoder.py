@@ -24,8 +24,6 @@ from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.places import Places
 
-__all__ = ["BatchDecoder", "DecodedBatch", "plan_epoch"]
-
 
 class DecodedBatch(NamedTuple):
     """The decoded parts of a step, before collation."""

@@ -9,8 +9,6 @@ import numpy as np
 from fastrec import _core
 from fastrec.sources.selection import Numbers
 
-__all__ = ["EpochPlan", "padded"]
-
 
 @dataclass(frozen=True)
 class EpochPlan:

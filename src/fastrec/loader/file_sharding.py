@@ -25,8 +25,6 @@ from fastrec.loader.epoch_plan import EpochPlan, padded
 from fastrec.loader.order import Shuffle, Window
 from fastrec.sources.selection import Numbers
 
-__all__ = ["FileSharding", "ShardedPlan", "assign_files", "own_files"]
-
 # The maximum of records of the largest rank / mean over ranks. It is smaller with
 # drop_last, which skips the surplus.
 _MAX_IMBALANCE = 2.0
@@ -116,12 +114,11 @@ class ShardedPlan(EpochPlan):
             n_steps = max(-(-n // b) for n, b in pairs)
             if not pad_last:
                 if min(sharding.n_records) < n_steps:
-                    msg = (
+                    raise ValueError(
                         f"a rank has only {min(sharding.n_records):,} records for "
                         f"{n_steps:,} steps, so some steps would have no row; pass "
                         "drop_last=True or pad_last=True"
                     )
-                    raise ValueError(msg)
                 bounds = np.array(
                     [n_own * i // n_steps for i in range(n_steps + 1)], np.int64
                 )

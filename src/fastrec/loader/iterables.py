@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["RepeatedEpochs", "TupleBatches"]
-
 B = TypeVar("B")
 
 
@@ -17,7 +15,7 @@ class TupleBatches:
     and statistics.
     """
 
-    def __init__(self, loader: Any, names: tuple[str | bytes, ...]) -> None:  # noqa: ANN401
+    def __init__(self, loader: Any, names: tuple[str | bytes, ...]) -> None:
         self._loader = loader
         self._names = names
 
@@ -56,8 +54,9 @@ class RepeatedEpochs(Iterator[B]):
                 self._is_empty = False
                 return batch
             if self._is_empty and self._is_endless:
-                msg = "cannot repeat an epoch that has no batches; pass epochs="
-                raise ValueError(msg)
+                raise ValueError(
+                    "cannot repeat an epoch that has no batches; pass epochs="
+                )
             self._n_left = None if self._n_left is None else self._n_left - 1
             self._epoch = None
         raise StopIteration

@@ -24,8 +24,6 @@ from fastrec.loader.stats import clock
 from fastrec.loader.transform_pool import TransformedBatches, TransformPool
 from fastrec.storage.fetched import Fetched
 
-__all__ = ["BatchIterator", "check_columns_exist"]
-
 
 class BatchIterator(Iterator[Any]):
     """An iterator over one epoch; decoding ends when it is garbage-collected.
@@ -74,16 +72,15 @@ class BatchIterator(Iterator[Any]):
         self._fetched = Fetched()  # of the files, counted so far
         renew_after_fork(self)
 
-    def __next__(self) -> Any:  # noqa: ANN401 (a batch, or a tuple of its columns)
+    def __next__(self) -> Any:
         if self._lock._is_owned() or (  # type: ignore[attr-defined]
             self._transform_pool is not None
             and TransformPool.owns_thread(self._transform_pool)
         ):
-            msg = (
+            raise RuntimeError(
                 "cannot call next() of a loader inside its own transform, which would "
                 "deadlock; read other records with ds[...] or another loader"
             )
-            raise RuntimeError(msg)
         progress = self._progress
         before: Cursor | None = None
         after: Cursor | None = None
@@ -264,18 +261,16 @@ class BatchIterator(Iterator[Any]):
         if self._error is not None:
             raise self._error
         if self._is_forked:
-            msg = (
+            raise RuntimeError(
                 "cannot use an iterator of the parent process after a fork; call "
                 "iter(loader) in this process"
             )
-            raise RuntimeError(msg)
         if is_exiting() and threading.current_thread() is not threading.main_thread():
             raise SystemExit  # ends the thread silently
-        msg = (
+        raise RuntimeError(
             "this iterator was closed: a loader has one running epoch, which ends at a "
             "later iter(loader), set_epoch(), seek(), load_state_dict() or close()"
         )
-        raise RuntimeError(msg)
 
     @property
     def is_unopened(self) -> bool:
@@ -310,7 +305,7 @@ def _stop(decoder: BatchDecoder, transformed: TransformedBatches | None) -> None
         transformed.close()
 
 
-def _columns(batch: Batch, names: tuple[str | bytes, ...]) -> Any:  # noqa: ANN401
+def _columns(batch: Batch, names: tuple[str | bytes, ...]) -> Any:
     check_columns_exist(names, batch)
     columns: dict[Any, Any] = batch
     return tuple(columns[name] for name in names)
@@ -324,5 +319,4 @@ def check_columns_exist(names: Iterable[object], columns: Iterable[object]) -> N
             meant = nearest(str(name), [str(column) for column in known])
             hint = "" if meant is None else f"; did you mean {meant!r}?"
             listed = ", ".join(map(repr, known))
-            msg = f"no column {name!r}; batches have {listed}{hint}"
-            raise KeyError(msg)
+            raise KeyError(f"no column {name!r}; batches have {listed}{hint}")

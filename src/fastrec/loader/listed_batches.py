@@ -14,8 +14,6 @@ from fastrec.loader.epoch_plan import EpochPlan
 from fastrec.loader.ranks import Rank
 from fastrec.sources.selection import Numbers
 
-__all__ = ["Batches", "BatchesOf", "GroupedPlan", "ListedBatches"]
-
 Batches: TypeAlias = "Callable[[int, int], Iterable[npt.ArrayLike]]"
 
 
@@ -56,18 +54,16 @@ class ListedBatches:
     ) -> ListedBatches:
         """Call `batches`, and check that it returns record numbers."""
         if isinstance(batches, BatchesOf) and batches.n_records != n_records:
-            msg = (
+            raise ValueError(
                 f"batches= is for {batches.n_records:,} records, but the dataset has "
                 f"{n_records:,}"
             )
-            raise ValueError(msg)
         listed: object = batches(seed, epoch)
         if not isinstance(listed, Iterable):
-            msg = (
+            raise TypeError(
                 "batches(seed, epoch) must return a list of arrays of record numbers, "
                 f"got {type(listed).__name__}"
             )
-            raise TypeError(msg)
         arrays = [_checked(i, batch, n_records) for i, batch in enumerate(listed)]
         empty = np.empty(0, np.int64)
         bounds = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
@@ -146,20 +142,19 @@ class GroupedPlan(EpochPlan):
 def _checked(i: int, batch: npt.ArrayLike, n_records: int) -> npt.NDArray[np.int64]:
     numbers = np.asarray(batch)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        msg = (
+        raise TypeError(
             f"batch {i} of batches(seed, epoch) must be a 1-D array of record numbers, "
             f"got {numbers.ndim}-D {numbers.dtype}"
         )
-        raise TypeError(msg)
     if not numbers.size:
-        msg = f"batch {i} of batches(seed, epoch) must have at least one row, got none"
-        raise ValueError(msg)
+        raise ValueError(
+            f"batch {i} of batches(seed, epoch) must have at least one row, got none"
+        )
     lowest, highest = int(numbers.min()), int(numbers.max())
     if lowest < 0 or highest >= n_records:
         number = lowest if lowest < 0 else highest
-        msg = (
+        raise IndexError(
             f"record {number} in batch {i} of batches(seed, epoch) is out of range: the "
             f"dataset has {n_records:,} records"
         )
-        raise IndexError(msg)
     return numbers.astype(np.int64)

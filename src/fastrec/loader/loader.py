@@ -42,8 +42,6 @@ else:
 
     B = TypeVar("B")
 
-__all__ = ["Loader"]
-
 _log = logging.getLogger("fastrec")
 
 
@@ -84,7 +82,7 @@ class Loader(TrainingRun, Generic[B]):
         self,
         options: LoaderOptions,
         seed: int,
-        dataset: Any,  # noqa: ANN401 (the Dataset, which imports this module)
+        dataset: Any,
     ) -> None:
         seed = non_negative_int("seed", seed, 2**64 - 1)
         super().__init__(options, Progress(seed), current_rank)
@@ -114,7 +112,7 @@ class Loader(TrainingRun, Generic[B]):
         self._pool = self._options.block_pool()
 
     @property
-    def dataset(self) -> Any:  # noqa: ANN401 (a Dataset, which imports this module)
+    def dataset(self) -> Any:
         """The `fastrec.Dataset` that the loader reads."""
         return self._dataset
 
@@ -221,11 +219,10 @@ class Loader(TrainingRun, Generic[B]):
         ...     loss = model(image), label
         """
         if not names or not all(isinstance(name, (str, bytes)) for name in names):
-            msg = (
+            raise TypeError(
                 'tuples() requires column names, such as tuples("image", "label"), '
                 f"got {names!r}"
             )
-            raise TypeError(msg)
         if self._options.conversion is None and not self._has_transforms:
             check_columns_exist(names, self._options.collator().column_names)
         return TupleBatches(self, names)
@@ -300,21 +297,19 @@ class Loader(TrainingRun, Generic[B]):
 
         def __getitem__(self, index: object) -> NoReturn:
             """Raise a TypeError: torch's DataLoader reads rows in this way."""
-            msg = (
+            raise TypeError(
                 f"cannot index a Loader with {index!r}; loop over it, or call "
                 "loader.batch(step). It needs no DataLoader; to use one, write "
                 "DataLoader(fr.torch.IterableDataset(ds, 256), batch_size=None)"
             )
-            raise TypeError(msg)
 
         def __array__(self, *_: object, **__: object) -> NoReturn:
             """Raise a TypeError: NumPy and Keras convert what has this method."""
-            msg = (
+            raise TypeError(
                 "a Loader yields batches and is not an array: loop over it; for Keras, "
                 'write model.fit(fr.keras.PyDataset(loader, label_key="label"), '
                 "shuffle=False)"
             )
-            raise TypeError(msg)
 
         def __getattr__(self, name: str) -> NoReturn:
             if hasattr(type(self), name):  # a property raised: raise its error again

@@ -25,8 +25,6 @@ from fastrec.options import (
 from fastrec.sources.view import View
 from fastrec.transforms.transform import CheckedTransform, Transform
 
-__all__ = ["LoaderOptions"]
-
 _MAX_THREADS = 4096
 _MAX_PREFETCH = 65536  # each slot of the ring takes memory, even if it is unused
 
@@ -197,8 +195,9 @@ def _check_skipping(options: LoaderOptions) -> None:
     """Raise a ValueError if options about skipped rows contradict each other."""
     value = options.on_transform_error
     if value not in ("raise", "skip", "mask"):
-        msg = f'on_transform_error must be "raise", "skip" or "mask", got {value!r}'
-        raise ValueError(msg)
+        raise ValueError(
+            f'on_transform_error must be "raise", "skip" or "mask", got {value!r}'
+        )
     masks = options.transform_policy == "mask" and options.has_transforms
     if masks and not options.is_per_row:
         option = (
@@ -206,15 +205,13 @@ def _check_skipping(options: LoaderOptions) -> None:
             if value == "mask"
             else 'on_transform_error="skip" with pad_last=True'
         )
-        msg = (
+        raise ValueError(
             f"{option} masks single rows, so it requires transforms created by "
             "fastrec.per_row, got a transform of whole batches"
         )
-        raise ValueError(msg)
     on_error = options.view.files.on_error
     if options.max_errors is not None and on_error == value == "raise":
-        msg = (
+        raise ValueError(
             "max_errors= requires a policy that skips or masks rows, got "
             'on_error="raise" and on_transform_error="raise"'
         )
-        raise ValueError(msg)

@@ -16,18 +16,6 @@ from fastrec.options import byte_count, positive_int, true_or_false
 from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
 
-__all__ = [
-    "Blocks",
-    "Shuffle",
-    "Window",
-    "as_shuffle",
-    "order_of",
-    "order_state",
-    "records_of",
-    "shuffle_state",
-    "shuffled",
-]
-
 _MAX_LANES = 2**16  # the cost of a step is proportional
 _MAX_SLOTS = 2**28
 
@@ -133,11 +121,10 @@ def _core_shuffle(shuffle: Shuffle, n_records: int, n_bytes: int) -> _core.Shuff
         block_records = shuffle.block_bytes * n_records // max(1, n_bytes)
         return _core.Shuffle.blocks(max(1, block_records), shuffle.lanes)
     if isinstance(shuffle, Window):
-        msg = (
+        raise TypeError(
             "cannot use fr.Window with a mix, which does not read records in sequence; "
             "use shuffle=True"
         )
-        raise TypeError(msg)
     return _core.Shuffle.shuffled() if shuffle else _core.Shuffle.sequential()
 
 

@@ -20,8 +20,6 @@ from fastrec.loader.ranks import Rank
 from fastrec.options import positive_int, true_or_false
 from fastrec.sources.view import View
 
-__all__ = ["Planner"]
-
 
 class Planner:
     """Plans epochs: their order, their steps, and the share of this rank.
@@ -67,14 +65,12 @@ class Planner:
         names = [name for name in sizes if self._arguments[name] is not None]
         if len(names) != 1:
             listed = " and ".join(names) if names else "none"
-            msg = (
+            raise TypeError(
                 "loader() requires exactly one of batch_size, global_batch_size or "
                 f"batches; got {listed}"
             )
-            raise TypeError(msg)
         if self.drop_last and self.pad_last:
-            msg = "drop_last and pad_last cannot both be True"
-            raise ValueError(msg)
+            raise ValueError("drop_last and pad_last cannot both be True")
         self.global_batch_size = 1
         if batches is not None:
             self._check_listed(batches)
@@ -84,11 +80,10 @@ class Planner:
         else:
             size = positive_int("global_batch_size", global_batch_size, 2**31)
             if size < rank.world_size:
-                msg = (
+                raise ValueError(
                     f"global_batch_size must be at least the world size "
                     f"({rank.world_size}), got {size}"
                 )
-                raise ValueError(msg)
             self.global_batch_size = size
         if batches is not None or self.shuffle is True or isinstance(shuffle, Blocks):
             option = "batches=" if batches is not None else f"shuffle={self.shuffle}"
@@ -110,17 +105,16 @@ class Planner:
 
     def _check_listed(self, batches: object) -> None:
         if not callable(batches):
-            msg = (
+            raise TypeError(
                 "batches must be a function of seed and epoch that returns the epoch's "
                 f"batches, got {batches!r}"
             )
-            raise TypeError(msg)
         if self.shuffle or self.drop_last:
-            msg = "batches= cannot be combined with shuffle or drop_last"
-            raise ValueError(msg)
+            raise ValueError("batches= cannot be combined with shuffle or drop_last")
         if self._view.is_mixed:
-            msg = "cannot use batches= with a mix; pass it to a plain dataset"
-            raise TypeError(msg)
+            raise TypeError(
+                "cannot use batches= with a mix; pass it to a plain dataset"
+            )
 
     @property
     def batch_size(self) -> int | None:
@@ -237,11 +231,10 @@ class Planner:
             hint = (
                 "pad_last=True" if self._batches else "drop_last=True or pad_last=True"
             )
-            msg = (
+            raise ValueError(
                 f"{what} has {n_rows} rows for {self.rank.world_size} ranks, so some "
                 f"ranks would get none; pass {hint}"
             )
-            raise ValueError(msg)
 
 
 def _warn_of_shared_streams(world_size: int) -> None:

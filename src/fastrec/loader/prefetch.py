@@ -18,8 +18,6 @@ from fastrec.arrays.batch import Batch
 from fastrec.loader.skipped_rows import SkippedRow
 from fastrec.transforms.places import Places
 
-__all__ = ["Conversion", "Delivered", "Prefetcher", "Source", "with_conversion"]
-
 T = TypeVar("T")
 
 

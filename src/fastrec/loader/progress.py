@@ -11,8 +11,6 @@ from fastrec.loader.skipped_rows import SkippedRow, SkippedRows
 from fastrec.loader.stats import LoaderStats, Times
 from fastrec.on_error import Report, SkippedRegion
 
-__all__ = ["Cursor", "Iteration", "Progress"]
-
 
 class Iteration:
     """One ``for`` over a loader: its iterator, and what it skipped."""

@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 
 from fastrec.options import non_negative_int, positive_int
 
-__all__ = ["ALONE", "Rank", "RankFinder", "current_rank", "first_rank", "rank_in_group"]
-
 _GIVEN = "given"
 
 # Variables of launchers: (rank, world size, launcher). SLURM_NTASKS is also set outside
@@ -58,8 +56,7 @@ def first_rank(rank: int | Rank | None, world_size: int | None) -> Rank:
     if rank is None and world_size is None:
         return current_rank(ALONE)
     if rank is None or world_size is None:
-        msg = "rank and world_size must be passed together"
-        raise TypeError(msg)
+        raise TypeError("rank and world_size must be passed together")
     return _checked(rank, world_size, _GIVEN)
 
 
@@ -98,18 +95,18 @@ def rank_in_group(
         return known
     if not known.is_given:
         return found
-    msg = (
+    raise ValueError(
         f"the loader is {known}, but this process is rank {found.rank} of "
         f"{found.world_size} in {group}: leave out rank= and world_size=, or pass "
         f"rank={found.rank}, world_size={found.world_size}{hint}"
     )
-    raise ValueError(msg)
 
 
 def _checked(rank: int, world_size: int, source: str) -> Rank:
     world_size = positive_int("world_size", world_size)
     rank = non_negative_int("rank", rank)
     if rank >= world_size:
-        msg = f"rank must be less than world_size={world_size}, got {rank} ({source})"
-        raise ValueError(msg)
+        raise ValueError(
+            f"rank must be less than world_size={world_size}, got {rank} ({source})"
+        )
     return Rank(rank, world_size, source)

@@ -13,17 +13,6 @@ from fastrec.on_error import ErrorPolicy, Report, SkippedRegion, SkippedSpan, co
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.places import Places
 
-__all__ = [
-    "RowPolicy",
-    "SkippedRow",
-    "SkippedRows",
-    "check_limit",
-    "row_policy",
-    "skipped_by_transform",
-    "unreadable_rows",
-    "without_rows",
-]
-
 _log = logging.getLogger("fastrec")
 
 RowPolicy: TypeAlias = Literal["raise", "skip", "mask"]

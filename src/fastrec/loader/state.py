@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["State"]
-
 _VERSION = 1
 _KINDS = {"fingerprint": str, "order": dict, "seed": int, "epoch": int, "position": int}
 _KEYS = ("version", *_KINDS)
@@ -33,39 +31,36 @@ class State:
     def from_dict(cls, state: object) -> State:
         """Return the state of a dict, or raise a ValueError."""
         if isinstance(state, Mapping) and state.get("version", _VERSION) != _VERSION:
-            msg = (
+            raise ValueError(
                 f"version of the state must be {_VERSION} for this release of fastrec, "
                 f"got {state['version']!r}"
             )
-            raise ValueError(msg)
         if not isinstance(state, Mapping) or set(state) != set(_KEYS):
             keys = list(state) if isinstance(state, Mapping) else type(state).__name__
-            msg = f"state of a loader must be a dict with the keys {_KEYS}, got {keys}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"state of a loader must be a dict with the keys {_KEYS}, got {keys}"
+            )
         values: dict[str, Any] = {}
         for name, kind in _KINDS.items():
             value = values[name] = _plain(state[name])
             is_valid = isinstance(value, kind) and not isinstance(value, bool)
             if not is_valid or (isinstance(value, int) and not 0 <= value < 2**64):
-                msg = f"invalid {name} in the state of a loader: {value!r}"
-                raise ValueError(msg)
+                raise ValueError(f"invalid {name} in the state of a loader: {value!r}")
         return cls(**values)
 
     def check(self, fingerprint: str | None, order: Mapping[str, Any]) -> None:
         """Raise a ValueError unless the order and, if not None, the dataset match."""
         if self.order != order:
-            msg = (
+            raise ValueError(
                 f"state was saved with a different order: {self.order}, this loader has "
                 f"{dict(order)}"
             )
-            raise ValueError(msg)
         if fingerprint is not None and self.fingerprint != fingerprint:
-            msg = (
+            raise ValueError(
                 "state was saved for a different dataset (fingerprint "
                 f"{self.fingerprint}, expected {fingerprint}): files, their order or the "
                 "selection differ; pass strict=False to load it anyway"
             )
-            raise ValueError(msg)
 
 
 def _plain(value: object) -> object:

@@ -9,8 +9,6 @@ from typing import Literal
 from fastrec.display import table
 from fastrec.storage.fetched import Fetched
 
-__all__ = ["LoaderStats", "Times", "clock"]
-
 # A loop that waits for less than this share of its time has enough batches. The same
 # holds for transform threads.
 _WAITING_SHARE = 0.1

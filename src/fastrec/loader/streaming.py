@@ -14,8 +14,6 @@ from fastrec.loader.progress import Cursor
 from fastrec.on_error import recovery_of
 from fastrec.storage.stream_readers import byte_streams
 
-__all__ = ["streaming_pipeline"]
-
 # The frames of one step, or of a window, may take this much even if the memory limit is
 # lower.
 _FRAME_BYTES = 1 << 30

@@ -11,8 +11,6 @@ from fastrec.arrays.batch import Batch
 from fastrec.loader.collate import VALID
 from fastrec.sources.view import SOURCE
 
-__all__ = ["NO_BATCHES", "Key", "Keys", "Targets"]
-
 NO_BATCHES = "cannot determine the shapes of batches: an epoch has no batches"
 
 Key: TypeAlias = "str | bytes"
@@ -31,15 +29,14 @@ class Targets:
         labels = [label_key] if is_one else list(label_key or ())
         self._labels: list[Any] = [key for key in labels if key is not None]
         if not is_one and not self._labels:
-            msg = "label_key must name at least one column, got none; omit it without labels"
-            raise ValueError(msg)
+            raise ValueError(
+                "label_key must name at least one column, got none; omit it without labels"
+            )
         if weight_key is not None and not self._labels:
-            msg = "weight_key= requires label_key="
-            raise ValueError(msg)
+            raise ValueError("weight_key= requires label_key=")
         for key in [*self._labels, *([] if weight_key is None else [weight_key])]:
             if not isinstance(key, (str, bytes)):
-                msg = f"a key must be the name of a column, got {key!r}"
-                raise TypeError(msg)
+                raise TypeError(f"a key must be the name of a column, got {key!r}")
         self._weight_key: Any = weight_key
 
     def check(self, names: Sequence[Key]) -> None:
@@ -47,11 +44,9 @@ class Targets:
         for key in [*self._labels, self._weight_key]:
             if key is not None and key not in names:
                 listed = ", ".join(map(repr, names))
-                msg = f"no column {key!r}; batches have {listed}"
-                raise KeyError(msg)
+                raise KeyError(f"no column {key!r}; batches have {listed}")
         if not self._inputs(names):
-            msg = "no input column: every column is a label or weight"
-            raise ValueError(msg)
+            raise ValueError("no input column: every column is a label or weight")
 
     def _inputs(self, names: Sequence[Key]) -> list[Any]:
         others = [*self._labels, self._weight_key, VALID, SOURCE]
@@ -68,7 +63,7 @@ class Targets:
         weights = self._weights(columns)
         return (x, y) if weights is None else (x, y, weights)
 
-    def _weights(self, columns: dict[Any, Any]) -> Any:  # noqa: ANN401
+    def _weights(self, columns: dict[Any, Any]) -> Any:
         weights: Any = columns.get(self._weight_key)
         is_record: Any = columns.get(VALID)
         if is_record is None or self._weight_key == VALID:
@@ -81,5 +76,5 @@ class Targets:
         return weights * is_record.reshape(shape)
 
 
-def _one_or_all(columns: dict[Any, Any], names: Sequence[Any], *, is_one: bool) -> Any:  # noqa: ANN401
+def _one_or_all(columns: dict[Any, Any], names: Sequence[Any], *, is_one: bool) -> Any:
     return columns[names[0]] if is_one else {name: columns[name] for name in names}

@@ -18,8 +18,6 @@ from fastrec.loader.state import State
 from fastrec.options import non_negative_int
 from fastrec.sources.selection import Numbers
 
-__all__ = ["RecordLocation", "TrainingRun"]
-
 _log = logging.getLogger("fastrec")
 
 
@@ -138,12 +136,11 @@ class TrainingRun:
         """
         planner = self._current_planner()
         if step and planner is not self._options.planner:
-            msg = (
+            raise ValueError(
                 f"the loader reached step {step} of epoch {self.epoch} as {self._rank}, "
                 f"but this process is {planner.rank} now: make the process group first, "
                 "then call loader.load_state_dict(state) or loader.seek(step)"
             )
-            raise ValueError(msg)
         self._adopt(planner)
 
     @property
@@ -175,8 +172,9 @@ class TrainingRun:
         phase = at.phase if step and planner is self._options.planner else 0
         n_steps = planner.plan(at.seed, at.epoch, phase).n_steps
         if step > n_steps:
-            msg = f"step {step} is out of range: the epoch has {n_steps:,} steps"
-            raise IndexError(msg)
+            raise IndexError(
+                f"step {step} is out of range: the epoch has {n_steps:,} steps"
+            )
         self._move(at.seed, at.epoch, step, phase, planner)
 
     def set_epoch(self, epoch: int) -> None:
@@ -251,20 +249,18 @@ class TrainingRun:
         phase = planner.phase(loaded.position)
         first = planner.plan(loaded.seed, loaded.epoch)
         if loaded.position > first.n_positions:
-            msg = (
+            raise ValueError(
                 f"position of the state must be at most {first.n_positions:,}, the "
                 f"positions of an epoch, got {loaded.position:,}"
             )
-            raise ValueError(msg)
         plan = planner.plan(loaded.seed, loaded.epoch, phase)
         step = plan.step_at(loaded.position)
         if plan.begin_of(step) != loaded.position:
-            msg = (
+            raise ValueError(
                 f"position {loaded.position:,} of the state must be the start of a batch "
                 "of batches(seed, epoch), which returns other batches than when the state "
                 "was saved"
             )
-            raise ValueError(msg)
         self._move(loaded.seed, loaded.epoch, step, phase, planner)
 
     def records_at(self, step: int, epoch: int | None = None) -> list[RecordLocation]:
@@ -299,8 +295,9 @@ class TrainingRun:
         epoch = self.epoch if epoch is None else non_negative_int("epoch", epoch)
         plan = self._plan(epoch)
         if step >= plan.n_steps:
-            msg = f"step {step} is out of range: the epoch has {plan.n_steps:,} steps"
-            raise IndexError(msg)
+            raise IndexError(
+                f"step {step} is out of range: the epoch has {plan.n_steps:,} steps"
+            )
         return plan
 
     def _end_epoch(self) -> None:

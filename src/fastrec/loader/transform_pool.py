@@ -15,8 +15,6 @@ from fastrec.loader.options import LoaderOptions
 from fastrec.loader.prefetch import Delivered
 from fastrec.tasks import Task, TaskPool
 
-__all__ = ["TransformPool", "TransformedBatches"]
-
 
 class TransformPool:
     """The threads that transform the batches of a loader, in all of its epochs.
@@ -87,8 +85,7 @@ class TransformedBatches:
             return
         threads, rows = pools
         if threads.is_ending:
-            msg = "cannot transform batches during interpreter exit"
-            raise RuntimeError(msg)
+            raise RuntimeError("cannot transform batches during interpreter exit")
         last_bytes = max(1, self._decoder.last_bytes)
         n_affordable = self._decoder.transform_pool_bytes // last_bytes
         while len(self._batches) < max(1, min(self._n_ahead, n_affordable)):

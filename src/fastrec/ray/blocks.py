@@ -19,8 +19,6 @@ from fastrec.arrow.record_batch import RecordBatch
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error
 
-__all__ = ["block_schema", "blocks_of"]
-
 
 def block_schema(
     dataset: Dataset, text: Collection[str], optional: Collection[str]

@@ -23,8 +23,6 @@ from fastrec.convert.source import Columns
 from fastrec.features.base import Spec
 from fastrec.features.fixed import Raw
 
-__all__ = ["columns_of_batch", "features_of_schema"]
-
 
 def features_of_schema(schema: pa.Schema) -> dict[str, Spec]:
     """Return the specs of columns of three or more dimensions.

@@ -27,8 +27,6 @@ from fastrec.storage.paths import version_of
 from fastrec.writer.shard_names import ShardNames, new_token
 from fastrec.writer.shard_options import ShardOptions
 
-__all__ = ["cluster", "grouped", "index_files", "run_tasks", "shuffle_files"]
-
 _T = TypeVar("_T")
 
 _POLL_SECONDS = 0.1
@@ -75,7 +73,7 @@ def run_tasks(
     tasks.
     """
     run = ray.remote(_run_in)
-    directory = os.getcwd()  # noqa: PTH109
+    directory = os.getcwd()
     references = [run.remote(directory, task) for task in tasks]
     size_of = dict(zip(references, sizes, strict=True))
     n_done, n_total = 0, sum(sizes)
@@ -165,7 +163,7 @@ def shuffle_files(
     with staging(names, overwrite=options.overwrite, sync=options.sync) as stage:
         index_dir = None
         if cache_dir is None:
-            index_dir = os.path.join(stage.directory, "index")  # noqa: PTH118
+            index_dir = os.path.join(stage.directory, "index")
             index_files(files, index_dir)
         task = partial(
             _shuffled,
@@ -195,9 +193,9 @@ def _shuffled(
     options: ShardOptions,
     *,
     shard: int,
-    **shuffle_options: Any,  # noqa: ANN401
+    **shuffle_options: Any,
 ) -> Written:
     """Write one shard under a name that no other attempt uses."""
-    out = os.path.join(directory, f"{new_token()}.tfrecord")  # noqa: PTH118
+    out = os.path.join(directory, f"{new_token()}.tfrecord")
     shards = range(shard, shard + 1)
     return shuffle(files, out, options, shards=shards, **shuffle_options)

@@ -21,8 +21,6 @@ from fastrec.sources.selection import Numbers, Selection
 from fastrec.sources.view import View
 from fastrec.storage.paths import Version
 
-__all__ = ["Range", "SentRange", "divided"]
-
 
 def divided(view: View, versions: Sequence[Version], n_ranges: int) -> list[Range]:
     """Divide the records of a view into at most `n_ranges` ranges.

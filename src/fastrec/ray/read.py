@@ -35,8 +35,6 @@ from fastrec.ray.ranges import Range, SentRange, divided
 from fastrec.storage.paths import Paths, version_of
 from fastrec.transforms.transform import CheckedTransform
 
-__all__ = ["read_tfrecords"]
-
 Shuffle: TypeAlias = "Literal['files'] | FileShuffleConfig | None"
 
 
@@ -48,7 +46,7 @@ def read_tfrecords(
     text: Collection[str] = (),
     optional: Collection[str] = (),
     shuffle: Shuffle = None,
-    **ray_options: Any,  # noqa: ANN401
+    **ray_options: Any,
 ) -> ray.data.Dataset:
     """Return a Ray Data dataset of TFRecord files.
 
@@ -221,7 +219,7 @@ class TFRecordsDatasource(Datasource):
         self,
         parallelism: int,
         per_task_row_limit: int | None = None,
-        data_context: Any = None,  # noqa: ANN401
+        data_context: Any = None,
     ) -> list[ReadTask]:
         """Return at most `parallelism` read tasks of about equal sizes."""
         ranges = divided(self._dataset._view, self._versions, parallelism)

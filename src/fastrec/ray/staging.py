@@ -24,8 +24,6 @@ from fastrec.storage.urls import redacted
 from fastrec.writer.output import OutputFile, resolved
 from fastrec.writer.shard_names import ShardNames, new_token
 
-__all__ = ["Staging", "check_shared", "staging"]
-
 
 def check_shared(path: str) -> None:
     """Raise a ValueError for a URL: object stores cannot rename files."""
@@ -58,7 +56,7 @@ class Staging:
             published.append(path)
         for path in set(self._replaced).difference(published):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)  # noqa: PTH108
+                os.unlink(path)
         return published
 
 
@@ -73,7 +71,7 @@ def staging(names: ShardNames, *, overwrite: bool, sync: bool) -> Iterator[Stagi
     parent, name = os.path.split(names.lock)
     # The braces of a pattern have no place in the name of a directory.
     key = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
-    prefix = os.path.join(parent, f".ray-{key}-")  # noqa: PTH118
+    prefix = os.path.join(parent, f".ray-{key}-")
     directory = f"{prefix}{new_token()}"
     try:
         try:
@@ -88,9 +86,9 @@ def staging(names: ShardNames, *, overwrite: bool, sync: bool) -> Iterator[Stagi
             reason = os.strerror(errno.EEXIST)
             raise FileExistsError(errno.EEXIST, reason, existing[0])
         # Those of drivers that were killed.
-        for leftover in glob.glob(f"{glob.escape(prefix)}*"):  # noqa: PTH207
+        for leftover in glob.glob(f"{glob.escape(prefix)}*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        os.mkdir(directory)  # noqa: PTH102
+        os.mkdir(directory)
         yield Staging(names, directory, overwrite=overwrite, sync=sync)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from ray.data.block import Block
     from ray.data.datasource.datasink import WriteResult
 
-__all__ = ["write_tfrecords"]
-
 
 @checked_names
 def write_tfrecords(
@@ -109,7 +107,7 @@ def write_tfrecords(
             f"dataset must be a ray.data.Dataset, got {type(given).__name__}"
         )
     check_shared(os.fsdecode(path))
-    names = ShardNames(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100
+    names = ShardNames(os.path.abspath(os.fsdecode(path)))
     if not names.is_pattern:
         raise ValueError(
             'path must be a shard pattern such as "train-{shard:05d}.tfrecord", '
@@ -164,7 +162,7 @@ class TFRecordsDatasink(Datasink):
 
     def writer(self, name: str, features: dict[str, Spec] | None = None) -> Writer:
         """Return a writer of the files of one attempt of a task."""
-        pattern = os.path.join(self._directory, f"{name}-{{shard:06d}}.tfrecord")  # noqa: PTH118
+        pattern = os.path.join(self._directory, f"{name}-{{shard:06d}}.tfrecord")
         features = {**(features or {}), **self._features}
         return Writer(
             pattern, features=features or None, num_threads=0, **self._options

@@ -27,8 +27,6 @@ from fastrec.storage.remote import RemotePath
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import Task, TaskPool
 
-__all__ = ["DamagedRegion", "FileCheck", "check_files"]
-
 _PROGRESS_INTERVAL_S = 0.1
 _FILES_AHEAD = 8  # per thread
 _FORMAT_BYTES = 64  # enough to recognize a format

@@ -40,18 +40,6 @@ from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shard_options import ShardOptions
 from fastrec.writer.shards import Frames, ShardWriter
 
-__all__ = [
-    "PIECE_BYTES",
-    "Written",
-    "check_existing",
-    "output",
-    "part_path",
-    "recode",
-    "reshard",
-    "split",
-    "targets_of",
-]
-
 PIECE_BYTES = (
     1 << 20
 )  # bytes of frames that a task writes, in one member of a GZIP file
@@ -178,7 +166,7 @@ def targets_of(
     sources: dict[str, str] = {}
     for path in files:
         name = plain_name(path) + _SUFFIXES[compression]
-        target = os.path.join(directory, name)  # noqa: PTH118 (as the user wrote it)
+        target = os.path.join(directory, name)
         if ShardNames(target).is_pattern:
             raise ValueError(
                 f"cannot write {target!r}: it is a shard pattern; rename {path!r}"
@@ -207,8 +195,8 @@ def recode(
     ]
     check_existing(existing, targets, overwrite=options.overwrite)
     local = [target for target in targets.values() if not is_remote(target)]
-    for directory in {os.path.dirname(target) for target in local}:  # noqa: PTH120
-        os.makedirs(directory or ".", exist_ok=True)  # noqa: PTH103
+    for directory in {os.path.dirname(target) for target in local}:
+        os.makedirs(directory or ".", exist_ok=True)
     is_cancelled = threading.Event()
     n_at_once = max(1, min(len(targets), options.n_threads))
     # One thread per file does all of its work, unless there are more threads than files.
@@ -382,7 +370,7 @@ def _identity(path: str) -> _Identity:
     if isinstance(path, RemotePath):
         return path
     try:
-        status = os.stat(path)  # noqa: PTH116
+        status = os.stat(path)
     except OSError:
         return path  # a dangling link
     return status.st_dev, status.st_ino

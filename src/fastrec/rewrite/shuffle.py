@@ -30,8 +30,6 @@ from fastrec.storage.parallel import Progress
 from fastrec.writer.shard_options import ShardOptions
 from fastrec.writer.shards import ShardWriter
 
-__all__ = ["shuffle"]
-
 # Memory per record in addition to its frame: in the indexes of input and output, in the
 # counts of compressed output, and in the sort order of a chunk.
 _INDEX_BYTES, _COUNT_BYTES = 24, 32

@@ -20,8 +20,6 @@ from fastrec.storage.compression import (
 )
 from fastrec.storage.index_files import joined_names
 
-__all__ = ["FileGroup", "FileOptions"]
-
 _T = TypeVar("_T")
 
 # Of more files, only a sample is opened before the first batch.

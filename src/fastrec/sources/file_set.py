@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from fastrec.storage.range_readers import RangeReaders
 
-__all__ = ["FileSet"]
-
 _T = TypeVar("_T")
 
 # Records whose stored checksums are in the fingerprint, in addition to the last one.
@@ -86,11 +84,13 @@ class FileSet:
         """Concatenate file sets, whose `on_error` and `limits` must be equal."""
         first = parts[0]
         if any(part.on_error != first.on_error for part in parts):
-            msg = "joined datasets must have equal on_error=; pass it to fastrec.open()"
-            raise ValueError(msg)
+            raise ValueError(
+                "joined datasets must have equal on_error=; pass it to fastrec.open()"
+            )
         if any(part.limits != first.limits for part in parts):
-            msg = "joined datasets must have equal limits=; pass it to fastrec.open()"
-            raise ValueError(msg)
+            raise ValueError(
+                "joined datasets must have equal limits=; pass it to fastrec.open()"
+            )
         groups = [group for part in parts for group in part._groups]
         return cls(groups, first.on_error, first.limits)
 
@@ -116,7 +116,7 @@ class FileSet:
         groups = [group.rescanned() for group in self._groups]
         for group in groups:
             group.paths = [
-                path if isinstance(path, RemotePath) else os.path.abspath(path)  # noqa: PTH100
+                path if isinstance(path, RemotePath) else os.path.abspath(path)
                 for path in group.paths
             ]
         return FileSet(groups, self.on_error, self.limits)
@@ -221,11 +221,10 @@ class FileSet:
             return
         self.check_no_pipes(what)
         path = next(path for path, content in self.contents() if content != "plain")
-        msg = (
+        raise ValueError(
             f"{what} requires random access, but {path!r} is compressed; pass "
             "cache_dir= to fastrec.open() to expand compressed files once"
         )
-        raise ValueError(msg)
 
     @property
     def table(self) -> _core.FileTable:
@@ -367,11 +366,10 @@ class FileSet:
         with _core.HeldLock(self._lock):
             if self._counts is None:
                 for path in self.pipes:  # list() ignores a TypeError of len()
-                    msg = (
+                    raise TypeError(
                         f"cannot count the records of {str(path)!r}: it is a pipe; copy "
                         "it to a file first"
                     )
-                    raise TypeError(msg)
                 for group in self._groups:
                     self._count(group)
                 parts = [g.counts for g in self._groups if g.counts is not None]

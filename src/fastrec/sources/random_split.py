@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from fastrec import _core
 
-__all__ = ["check_fractions", "divided", "even_bounds"]
-
 # The random stream of splits; epoch orders of the same seed use stream 0.
 _SPLIT_STREAM = 1 << 32
 
@@ -30,8 +28,9 @@ def check_fractions(fractions: Sequence[float]) -> None:
     shares = np.asarray(fractions, dtype=np.float64)
     total = float(shares.sum()) if shares.ndim == 1 else np.nan
     if not (shares >= 0).all() or not total <= 1 + 1e-9:
-        msg = f"fractions must be nonnegative and sum to at most 1, got {fractions}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"fractions must be nonnegative and sum to at most 1, got {fractions}"
+        )
 
 
 def divided(

@@ -17,8 +17,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import hashlib
 
-__all__ = ["Numbers", "Selection"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 

@@ -20,8 +20,6 @@ from fastrec.sources.selection import Selection
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.transforms.transform import CheckedTransform
 
-__all__ = ["Reading", "Source"]
-
 
 @dataclass(frozen=True)
 class Reading:

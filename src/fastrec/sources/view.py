@@ -19,8 +19,6 @@ from fastrec.sources.source import Source
 from fastrec.transforms.batch_info import BatchInfo, Extra
 from fastrec.transforms.places import Places
 
-__all__ = ["SOURCE", "Mix", "View", "joined_selection"]
-
 SOURCE = "__source__"  # the column that names the component of each row of a mix
 
 
@@ -40,8 +38,9 @@ class Mix:
         """Return the size of each component, or raise a ValueError if one is empty."""
         for name, (view, _) in self.components.items():
             if not len(view):
-                msg = f"mix components must not be empty, got no records in {name!r}"
-                raise ValueError(msg)
+                raise ValueError(
+                    f"mix components must not be empty, got no records in {name!r}"
+                )
         return [len(view) for view, _ in self.components.values()]
 
 
@@ -122,11 +121,10 @@ class View:
     def check_selectable(self) -> None:
         """Raise a TypeError unless records can be selected from this view."""
         if self.is_mixed:
-            msg = (
+            raise TypeError(
                 "cannot select records of a mix; select, filter, split or shard its "
                 "components instead"
             )
-            raise TypeError(msg)
 
     def selection(self) -> Selection:
         """Return the record numbers in the source."""
@@ -173,11 +171,10 @@ class View:
             and before.known_gaps()
             and recovery_of(on_error) != recovery_of(before.on_error)
         ):
-            msg = (
+            raise ValueError(
                 "cannot change on_error= of records selected from damaged files, "
                 "because their numbers would change; pass it to fastrec.open()"
             )
-            raise ValueError(msg)
         return self.of(self.source.of(before.with_on_error(on_error)))
 
     def catalog(self) -> _core.Catalog:

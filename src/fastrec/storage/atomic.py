@@ -14,8 +14,6 @@ from fastrec.tasks import Task, forget, run_at_exit, start_registered
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["replacement", "sync_directory", "temporary_file"]
-
 
 @contextlib.contextmanager
 def replacement(target: Path, *, sync: bool = True) -> Iterator[Path]:

@@ -31,25 +31,6 @@ from fastrec.storage.remote import Faults, RemotePath, pieces
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = [
-    "CODES",
-    "COMPRESSED_SUFFIXES",
-    "COMPRESSIONS",
-    "CONTENTS",
-    "GZIP_MAGIC",
-    "Codec",
-    "Compression",
-    "Content",
-    "FileContent",
-    "check_compression",
-    "codec_of",
-    "content_of",
-    "contents_of",
-    "inflated",
-    "plain_name",
-    "sampled_contents",
-]
-
 Compression: TypeAlias = Literal["auto", "GZIP", "ZLIB"] | None
 
 # The compression of a file; "auto" is detected when the file is opened.
@@ -92,8 +73,9 @@ _DETECTION_THREADS = 16
 def check_compression(value: object) -> None:
     """Raise a ValueError unless `value` is valid as ``compression=``."""
     if value not in ("auto", None, *COMPRESSIONS):
-        msg = f"compression must be 'auto', None, 'GZIP' or 'ZLIB', got {value!r}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"compression must be 'auto', None, 'GZIP' or 'ZLIB', got {value!r}"
+        )
 
 
 def contents_of(
@@ -181,8 +163,8 @@ def _content_of_head(head: bytes) -> Content:
 
 def plain_name(path: str) -> str:
     """Return a file's name without a compression suffix."""
-    name = os.path.basename(path)  # noqa: PTH119 (pathlib is slow to import)
-    stem, suffix = os.path.splitext(name)  # noqa: PTH122
+    name = os.path.basename(path)
+    stem, suffix = os.path.splitext(name)
     return stem if suffix.lower() in COMPRESSED_SUFFIXES else name
 
 
@@ -244,10 +226,12 @@ def _inflated_members(
         return data
 
     def fail(what: str, at: int) -> NoReturn:
-        msg = (
-            f"the {content.upper()} stream {what}, at decompressed byte {n_inflated:,}"
-        )
-        raise CorruptionError(msg, name, offset=at, code="damaged_stream") from None
+        raise CorruptionError(
+            f"the {content.upper()} stream {what}, at decompressed byte {n_inflated:,}",
+            name,
+            offset=at,
+            code="damaged_stream",
+        ) from None
 
     data = read()
     while data:  # an empty file is valid

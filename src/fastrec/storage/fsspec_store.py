@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["FsspecStore", "translated"]
-
 # The common schemes, which errors list. fsspec knows more.
 SCHEMES = ("s3", "gs", "az", "abfss", "http", "https", "hf", "ftp", "sftp", "memory")
 _SEPARATOR = "\0"  # in no key
@@ -54,8 +52,7 @@ class FsspecStore(Store):
             import fsspec
         if scheme not in fsspec.available_protocols():
             known = ", ".join(f"{name}://" for name in SCHEMES)
-            msg = f"unknown scheme; known schemes are {known}"
-            raise ValueError(msg)
+            raise ValueError(f"unknown scheme; known schemes are {known}")
         try:
             cls = fsspec.get_filesystem_class(scheme)
         except ImportError as error:
@@ -74,7 +71,7 @@ class FsspecStore(Store):
             return base + key
         return f"{base.rstrip('/')}/{key}{query}"
 
-    def _fs(self) -> Any:  # noqa: ANN401 (fsspec has no types)
+    def _fs(self) -> Any:
         return self._make()  # fsspec caches instances, by process and thread
 
     def head(self, key: str) -> Entry:  # noqa: D102

@@ -43,21 +43,6 @@ from fastrec.tasks import CancelledError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "IndexPlace",
-    "index_of",
-    "keep_index",
-    "keep_indexes",
-    "known_contents",
-    "load_indexes",
-    "make_counts",
-    "make_indexes",
-    "n_indexed",
-    "rename_index",
-    "renew_stale",
-    "write_tfrecord2idx",
-]
-
 _log = logging.getLogger("fastrec")
 
 # Files that one task scans, and how often a long build saves what it has.
@@ -495,11 +480,11 @@ def _search_texts(
     """Add the indexes of missing files in the text format of ``tfrecord2idx``."""
     folder = index_path(paths[0], index_dir).parent
     with contextlib.suppress(OSError):
-        listed = set(os.listdir(folder))  # noqa: PTH208
+        listed = set(os.listdir(folder))
         for number in search.missing.tolist():
             path = paths[number]
             name = path.key if isinstance(path, RemotePath) else path
-            text = f"{os.path.basename(name)}.idx"  # noqa: PTH119
+            text = f"{os.path.basename(name)}.idx"
             if text not in listed:
                 continue
             index = _read_tfrecord2idx(

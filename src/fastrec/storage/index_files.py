@@ -39,21 +39,11 @@ if TYPE_CHECKING:
 
 # hashlib and pathlib are slow to import, so the functions that need them do it.
 
-__all__ = [
-    "IndexSearch",
-    "Scope",
-    "cache_dir",
-    "contents_by_name",
-    "hashed_name",
-    "index_path",
-    "joined_names",
-]
-
 _log = logging.getLogger("fastrec")
 
 Numbers = npt.NDArray[np.int64]
 
-_NEXT_TO_DATA = os.path.join(".fastrec", "index.frecidx")  # noqa: PTH118
+_NEXT_TO_DATA = os.path.join(".fastrec", "index.frecidx")
 _ONLY_FILE = b"."  # the name in the index file of a single file
 
 
@@ -87,7 +77,7 @@ def hashed_name(path: str) -> str:
 
 def _short_name(path: str) -> str:
     """Return the last component of a path, cut to 100 bytes."""
-    name = os.path.basename(path.rstrip("/"))  # noqa: PTH119
+    name = os.path.basename(path.rstrip("/"))
     return os.fsencode(name)[:100].decode(errors="ignore")
 
 
@@ -165,7 +155,7 @@ class Scope:
     @property
     def _key(self) -> str:
         if self.n_files == 1:
-            return os.path.join(self.directory, os.fsdecode(self.names))  # noqa: PTH118
+            return os.path.join(self.directory, os.fsdecode(self.names))
         return self.directory + os.sep
 
     def names_in(self, path: Path) -> bytes:
@@ -199,7 +189,7 @@ def _candidates(
     yield own, scope.names_in(own), False
     for directory, names in scope.above():
         if scope.remote is None:
-            next_to_data = os.path.join(directory, _NEXT_TO_DATA)  # noqa: PTH118
+            next_to_data = os.path.join(directory, _NEXT_TO_DATA)
             if os.path.lexists(next_to_data):
                 yield Path(next_to_data), names, True
         cached = Scope(directory, b"", 0).path(index_dir)
@@ -345,7 +335,7 @@ class IndexSearch:
         """Search for parts that several machines built, and for indexes of single files."""
         folder = _directory_of(self._index_dir)
         try:
-            listed = set(os.listdir(folder))  # noqa: PTH208
+            listed = set(os.listdir(folder))
         except OSError:
             return
         for directory, names in self.scope.above():

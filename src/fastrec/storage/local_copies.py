@@ -45,8 +45,6 @@ from fastrec.storage.paths import version_of
 from fastrec.storage.remote import RemotePath, is_weak
 from fastrec.tasks import CancelledError
 
-__all__ = ["local_copies"]
-
 _log = logging.getLogger("fastrec")
 
 # Only small files of real data reach high ratios; the maximum of deflate is 1,032.
@@ -189,7 +187,7 @@ def _files(directory: Path, stem: str = "") -> Iterator[_File]:
 def _touch(copy: str) -> None:
     """Set the time of the last use; the modification time belongs to the index."""
     with contextlib.suppress(OSError):
-        os.utime(copy, ns=(time.time_ns(), os.stat(copy).st_mtime_ns))  # noqa: PTH116
+        os.utime(copy, ns=(time.time_ns(), os.stat(copy).st_mtime_ns))
 
 
 def _unused(directory: Path) -> list[_File]:
@@ -235,7 +233,7 @@ def _make_room(directory: Path, n_bytes: int, cache_bytes: int) -> bool:
 
 def _delete(file: _File, reason: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(file.path)  # noqa: PTH108
+        os.unlink(file.path)
         _log.info("deleted %s %s", printable(file.path), reason)
 
 
@@ -260,7 +258,7 @@ class _Copying:
             name, version = path.identity, f"{tag:016x}"
             is_proven = is_proven and tag != 0 and not is_weak(path)
         else:
-            status = os.stat(path)  # noqa: PTH116 (creating many Paths is slow)
+            status = os.stat(path)
             name, size = os.path.realpath(path), status.st_size
             # ctime changes even if a program restores the mtime.
             times = f"{status.st_mtime_ns} {status.st_ctime_ns}".encode()
@@ -325,12 +323,13 @@ class _Copying:
                         return str(target)
                 if is_plain:
                     return None
-                msg = (
+                raise LimitError(
                     f"the content, {n_bytes:,} bytes, does not fit into "
                     f"cache_bytes={self._cache_bytes:,} with the other files in "
-                    "use; raise cache_bytes="
+                    "use; raise cache_bytes=",
+                    path,
+                    code="cache_bytes",
                 )
-                raise LimitError(msg, path, code="cache_bytes")
 
     def _room(self) -> contextlib.AbstractContextManager[None]:
         """Hold the lock under which copies appear and disappear."""
@@ -387,12 +386,13 @@ class _Copying:
             for piece in inflated(path, content):
                 n_bytes += len(piece)
                 if content != "plain" and n_bytes > n_bytes_max:
-                    msg = (
+                    raise LimitError(
                         f"the file expands to more than {self._expansion_max} times "
                         "its size; to allow it, pass limits=fastrec.Limits("
-                        "max_expansion_ratio=...)"
+                        "max_expansion_ratio=...)",
+                        path,
+                        code="expansion",
                     )
-                    raise LimitError(msg, path, code="expansion")
                 rest = memoryview(piece)
                 while rest:
                     rest = rest[output.write(rest) :]

@@ -20,15 +20,6 @@ from fastrec.printable import printable
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "FileLock",
-    "builder_lock",
-    "held_lock",
-    "open_file",
-    "open_lock_file",
-    "try_lock",
-]
-
 _log = logging.getLogger("fastrec")
 
 # Processes that build a file lock one of this many files in its directory.
@@ -201,11 +192,11 @@ class FileLock:
             with self._file as file:
                 is_owner = not self._has_locks or try_lock(file)
                 if is_owner and self._is_in_place(file):
-                    os.unlink(self.path)  # noqa: PTH108
+                    os.unlink(self.path)
 
     def _is_in_place(self, file: io.FileIO) -> bool:
         with contextlib.suppress(FileNotFoundError):
-            found = os.stat(self.path)  # noqa: PTH116
+            found = os.stat(self.path)
             return os.path.samestat(os.fstat(file.fileno()), found)
         return False
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["make_store"]
-
 _log = logging.getLogger("fastrec")
 
 _OBSTORE_SCHEMES = frozenset(
@@ -62,8 +60,9 @@ def make_store(root: str, options: StorageOptions) -> Store:
     """Return the store of `root`, such as ``s3://bucket``, with its credentials."""
     scheme = root.partition("://")[0].lower()
     if scheme in ("file", "local"):
-        msg = f"a {scheme}:// URL is of this machine, such as file:///a.tfrecord"
-        raise ValueError(msg)
+        raise ValueError(
+            f"a {scheme}:// URL is of this machine, such as file:///a.tfrecord"
+        )
     return (ObstoreStore if scheme in _OBSTORE_SCHEMES else FsspecStore)(root, options)
 
 
@@ -93,11 +92,10 @@ class ObstoreStore(Store):
         self._headers: dict[str, Any] = {}
         if is_http(root):
             if wrong := named.keys() - {"retry_config"}:
-                msg = (
+                raise ValueError(
                     f"HTTP servers have no storage option {min(wrong)!r}; pass those of "
                     "obstore's client, such as timeout, proxy_url and default_headers"
                 )
-                raise ValueError(msg)
             # obstore ignores the user and password in a URL.
             base, authorization = without_userinfo(root)
             self._headers = {**authorization, **client.get("default_headers", {})}
@@ -114,21 +112,21 @@ class ObstoreStore(Store):
             return
         raise ValueError(reason)
 
-    def _checked(self, store: Any = None) -> Any:  # noqa: ANN401 (obstore may be missing)
+    def _checked(self, store: Any = None) -> Any:
         process = os.getpid()
         if ObstoreStore._process is None:
             ObstoreStore._process = process
         if ObstoreStore._process != process:
-            msg = (
+            raise RuntimeError(
                 f"cannot read {self._scheme}:// URLs in a forked process whose parent "
                 "read them: obstore does not support it; start processes with "
                 '"spawn" or "forkserver", such as multiprocessing_context="spawn" of '
                 "a DataLoader"
             )
-            raise RuntimeError(msg)
         return self._store if store is None else store
 
     def head(self, key: str) -> Entry:
+        """Return the entry of an object; see `Store`."""
         from obstore import exceptions as kinds
 
         store = self._checked()
@@ -147,6 +145,7 @@ class ObstoreStore(Store):
             return entry
 
     def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:
+        """Return a range of an object and its entry."""
         result = self._checked().get(key, options={"range": (begin, end)})
         entry = _obstore_entry(result.meta)
         encoding = result.attributes.get("Content-Encoding", "")
@@ -155,6 +154,7 @@ class ObstoreStore(Store):
         return body, entry._replace(encoding=encoding)
 
     def list(self, prefix: str, *, is_recursive: bool, after: str) -> Listing:
+        """Return a page of a listing, and the key after which it continues."""
         from obstore import exceptions as kinds
 
         store = self._checked()
@@ -231,6 +231,7 @@ class ObstoreStore(Store):
     def put(
         self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]
     ) -> None:
+        """Upload a file."""
         from obstore import exceptions
 
         store = self._checked(self._writing)
@@ -256,6 +257,7 @@ class ObstoreStore(Store):
         store.put(key, parts(), use_multipart=True, chunk_size=part_bytes)
 
     def delete(self, key: str) -> None:
+        """Delete an object."""
         self._checked(self._writing).delete(key)
 
     def _translated(self, error: BaseException, url: str) -> BaseException:
@@ -355,8 +357,9 @@ def _named_like_obstore(options: StorageOptions, scheme: str) -> dict[str, Any]:
             continue
         own = renamed.get(name, name)
         if own != name and given.get(own) is not None:
-            msg = f"storage_options must not contain both {name!r} and {own!r}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"storage_options must not contain both {name!r} and {own!r}"
+            )
         if own == "client_options":
             named[own] |= value
         else:
@@ -367,7 +370,7 @@ def _named_like_obstore(options: StorageOptions, scheme: str) -> dict[str, Any]:
     return named
 
 
-def _body(result: Any, n_bytes: int, seconds: float) -> Buffer:  # noqa: ANN401 (obstore may be missing)
+def _body(result: Any, n_bytes: int, seconds: float) -> Buffer:
     """Return the body of a response.
 
     Raises a TransientError if less than `_SLOW_BYTES` come in `seconds`.
@@ -381,8 +384,9 @@ def _body(result: Any, n_bytes: int, seconds: float) -> Buffer:  # noqa: ANN401 
         n_read += len(piece)
         if time.monotonic() - begin > seconds:
             if n_read - n_before < _SLOW_BYTES and n_read < n_bytes:
-                msg = f"less than {_SLOW_BYTES:,} bytes came in {seconds:g} s"
-                raise TransientError(msg)
+                raise TransientError(
+                    f"less than {_SLOW_BYTES:,} bytes came in {seconds:g} s"
+                )
             n_before, begin = n_read, time.monotonic()
     return body[:n_read]
 

@@ -10,8 +10,6 @@ from typing import TypeAlias, TypeVar
 from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
 
-__all__ = ["Progress", "run_in_threads"]
-
 # Called with the number of bytes done so far, and the total.
 Progress: TypeAlias = Callable[[int, int], object]
 

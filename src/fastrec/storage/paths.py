@@ -104,10 +104,9 @@ def expand(
         return expand_one(paths)
     given: object = paths
     if not isinstance(given, Iterable):
-        msg = (
+        raise TypeError(
             f"paths must be a path or an iterable of paths, got {type(given).__name__}"
         )
-        raise TypeError(msg)
     given = list(given)
     n_remote = sum(isinstance(path, str) and is_remote(path) for path in given)
     if n_remote > 1:
@@ -117,8 +116,7 @@ def expand(
         parts = [expand_one(path) for path in given]
     files = [file for part in parts for file in part]
     if not files:
-        msg = "paths must not be empty"
-        raise ValueError(msg)
+        raise ValueError("paths must not be empty")
     return files
 
 
@@ -126,7 +124,7 @@ def version_of(path: str, faults: Faults | None = None) -> Version:
     """Return the version of a file or object, or raise an OSError."""
     if isinstance(path, RemotePath):
         return version_of_url(path, faults)
-    status = os.stat(path)  # noqa: PTH116 (creating many Paths is slow)
+    status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
 
@@ -159,10 +157,11 @@ def path_of_url(path: str) -> str:
         from urllib.parse import unquote_to_bytes  # slow to import, and rarely used
 
         return os.fsdecode(unquote_to_bytes(path[prefix.end() :]))
-    if is_mistyped(path) and not os.path.isdir(os.path.dirname(path) or os.curdir):  # noqa: PTH112, PTH120
-        msg = f"a URL must be a str that begins with scheme://, got {redacted(path)!r}"
-        raise ValueError(msg)
-    return os.path.expanduser(path)  # noqa: PTH111 (a Path would normalise it)
+    if is_mistyped(path) and not os.path.isdir(os.path.dirname(path) or os.curdir):
+        raise ValueError(
+            f"a URL must be a str that begins with scheme://, got {redacted(path)!r}"
+        )
+    return os.path.expanduser(path)
 
 
 def is_remote(path: str) -> bool:
@@ -174,8 +173,7 @@ def local_directory(name: str, given: str | os.PathLike[str]) -> str:
     """Return the path of a directory, which is the argument `name`."""
     path = os.fspath(given)
     if is_remote(path):
-        msg = f"{name} must be a local directory, got {redacted(path)!r}"
-        raise ValueError(msg)
+        raise ValueError(f"{name} must be a local directory, got {redacted(path)!r}")
     return path_of_url(path)
 
 
@@ -183,8 +181,9 @@ def local_path(path: str) -> str:
     """Return a local path or the path of a ``file://`` URL; raise for other URLs."""
     if not is_remote(path):
         return path_of_url(path)
-    msg = f"cannot read {redacted(path)!r}: only TFRecord files are read from URLs"
-    raise ValueError(msg)
+    raise ValueError(
+        f"cannot read {redacted(path)!r}: only TFRecord files are read from URLs"
+    )
 
 
 def _expand_one(
@@ -198,20 +197,21 @@ def _expand_one(
     if isinstance(given, (RemotePath, PipePath)):
         return [given]
     if not isinstance(given, (str, os.PathLike)):
-        msg = f"a path must be a str or os.PathLike, got {type(given).__name__}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"a path must be a str or os.PathLike, got {type(given).__name__}"
+        )
     name = os.fspath(given)
     if is_remote(name):
         return _expand_url(name, faults or Faults(), joins, options)
     path = path_of_url(name)
-    if os.path.isdir(path):  # noqa: PTH112 (a Path would normalise it)
+    if os.path.isdir(path):
         files = _files_below(path)
         if joins:
             check_one_split(path, files)
         return files
     # An existing name is literal, even if it contains wildcards.
     if os.path.lexists(path) or not glob.has_magic(path):
-        status = os.stat(path)  # noqa: PTH116 (raises if the file is missing)
+        status = os.stat(path)
         if not is_pipe(status):
             return [path]
         if not allows_pipes:
@@ -230,10 +230,9 @@ def _expand_url(
     options: StorageOptions | None,
 ) -> list[str]:
     if url.lower().startswith("file:"):
-        msg = (
+        raise ValueError(
             f"the host of a file URL must be empty or localhost, got {redacted(url)!r}"
         )
-        raise ValueError(msg)
     from fastrec.storage.remote_listing import expand_url
 
     return [
@@ -289,7 +288,7 @@ def _files_matching(pattern: str) -> list[str]:
         entries = _visible(directory or os.curdir, ".")
     except OSError:
         return []
-    prefix = os.path.join(directory, "")  # noqa: PTH118
+    prefix = os.path.join(directory, "")
     return _unique_entries([(prefix + e.name, e) for e in entries if match(e.name)])
 
 
@@ -311,7 +310,7 @@ def _unique_entries(entries: Sequence[tuple[str, os.DirEntry[str]]]) -> list[str
 def _entries_below(directory: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield the path and the entry of what a directory has, and those below it."""
     for entry in _visible(directory, (".", "_")):
-        path = os.path.join(directory, entry.name)  # noqa: PTH118
+        path = os.path.join(directory, entry.name)
         if entry.is_dir(follow_symlinks=False):
             yield from _entries_below(path)
         else:
@@ -340,20 +339,20 @@ def _matches(pattern: str) -> Iterator[str]:
     """Yield the matches of a glob; unlike in `glob`, ``**`` does not follow links."""
     parts = _ANY_DIRECTORIES.split(pattern, maxsplit=1)
     if len(parts) == 1:
-        yield from glob.iglob(pattern)  # noqa: PTH207
+        yield from glob.iglob(pattern)
         return
     above, below = parts
-    tops = glob.iglob(above) if glob.has_magic(above) else [above]  # noqa: PTH207
+    tops = glob.iglob(above) if glob.has_magic(above) else [above]
     for top in tops:
         for directory, inner, names in os.walk(top or os.curdir):
             inner[:] = [name for name in inner if not name.startswith(".")]
             here = directory if top else os.path.relpath(directory)
             here = "" if here == os.curdir else here
             if below:
-                yield from _matches(os.path.join(glob.escape(here), below))  # noqa: PTH118
+                yield from _matches(os.path.join(glob.escape(here), below))
             else:
                 visible = (name for name in names if not name.startswith("."))
-                yield from (os.path.join(here, name) for name in visible)  # noqa: PTH118
+                yield from (os.path.join(here, name) for name in visible)
 
 
 def _unique_files(paths: Iterable[str]) -> list[str]:
@@ -361,7 +360,7 @@ def _unique_files(paths: Iterable[str]) -> list[str]:
     files: dict[tuple[int, int], str] = {}
     for path in sorted(set(paths)):
         try:
-            status = os.stat(path)  # noqa: PTH116
+            status = os.stat(path)
         except OSError:
             continue  # a dangling link, or a file that was deleted meanwhile
         if not stat.S_ISREG(status.st_mode):

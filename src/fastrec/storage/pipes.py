@@ -14,8 +14,6 @@ from typing import NoReturn
 
 from fastrec.storage.locks import open_file
 
-__all__ = ["PipePath", "is_pipe", "refuse_pipe"]
-
 _STDIN = "/dev/stdin"
 # Only on Linux, a FIFO that is opened without waiting waits for its first writer.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | (os.O_NONBLOCK if sys.platform == "linux" else 0)

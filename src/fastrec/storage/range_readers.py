@@ -20,8 +20,6 @@ from fastrec.storage.fetched import Fetched
 from fastrec.storage.paths import version_of
 from fastrec.storage.remote import Faults, RemotePath, fetch
 
-__all__ = ["RangeReaders", "io_of", "table_of"]
-
 # Requests of several MiB need few threads: the core limits the bytes in flight. Small
 # ones, of shuffled records, need many.
 _N_THREADS = 64

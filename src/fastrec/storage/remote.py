@@ -43,20 +43,6 @@ from fastrec.tasks import CancelledError, Task, TaskPool
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = [
-    "Faults",
-    "RemotePath",
-    "Version",
-    "fetch",
-    "head",
-    "is_weak",
-    "pieces",
-    "remote_path",
-    "version_of_url",
-    "waited",
-    "warn_of_weak_versions",
-]
-
 # The size of a file, and its modification time (ns) or the hash of its ETag.
 Version: TypeAlias = tuple[int, int]
 
@@ -178,8 +164,7 @@ def remote_path(url: str, storage_options: StorageOptions | None = None) -> Remo
         else:
             store = _shared_store(root, _environment())
     except ValueError as error:
-        msg = f"cannot read {redacted(url)!r}: {error}"
-        raise ValueError(msg) from None
+        raise ValueError(f"cannot read {redacted(url)!r}: {error}") from None
     return _path(redacted(url), store, key, None, has_secrets(url), hidden_digest(url))
 
 
@@ -389,8 +374,7 @@ def _range(path: RemotePath, begin: int, end: int, version: Version) -> Buffer:
         raise _changed(path)
     n_bytes = memoryview(data).nbytes
     if n_bytes != end - begin:
-        msg = f"the body has {n_bytes:,} of {end - begin:,} bytes"
-        raise TransientError(msg)
+        raise TransientError(f"the body has {n_bytes:,} of {end - begin:,} bytes")
     return data
 
 

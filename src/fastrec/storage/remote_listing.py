@@ -13,8 +13,6 @@ from fastrec.storage.remote import Faults, RemotePath, head, remote_path, waited
 from fastrec.storage.stores import Entry, StorageOptions
 from fastrec.storage.urls import has_magic, is_http
 
-__all__ = ["delete", "exists", "expand_url", "names_below"]
-
 # Limits of a listing, which may have no end: keys, and those that are kept in memory.
 _MAX_KEYS = 10_000_000
 _MAX_KEPT = 1_000_000

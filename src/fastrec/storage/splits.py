@@ -10,8 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-__all__ = ["check_one_split"]
-
 _log = logging.getLogger("fastrec")
 
 _SPLIT_WORDS = frozenset(("train", "test", "valid", "validation", "val", "dev", "eval"))
@@ -36,7 +34,7 @@ def check_one_split(directory: str, files: Iterable[str]) -> None:
     if len(counts) == 1:
         return
     globs = [
-        f"{os.path.join(glob.escape(directory), _glob(parts, count, names))!r} "  # noqa: PTH118
+        f"{os.path.join(glob.escape(directory), _glob(parts, count, names))!r} "
         f"({count:,} file{'s' * (count > 1)})"
         for parts, count in [*counts.items()][:_MAX_LISTED]
     ]
@@ -44,11 +42,10 @@ def check_one_split(directory: str, files: Iterable[str]) -> None:
         globs.append(f"and {len(counts) - _MAX_LISTED:,} more")
     listed = ", ".join(globs)
     if len({_split_words(parts) for parts in counts}) > 1:
-        msg = (
+        raise ValueError(
             f"cannot read directory {directory!r} as one dataset: its file names "
             f"differ by a split word (train, test, ...): {listed}. {_hint(directory)}"
         )
-        raise ValueError(msg)
     _log.warning(
         "joining %d groups of files in directory %r: %s; pass a glob to read only one",
         len(counts),
@@ -58,7 +55,7 @@ def check_one_split(directory: str, files: Iterable[str]) -> None:
 
 
 def _hint(directory: str) -> str:
-    if os.path.exists(os.path.join(directory, "dataset_info.json")):  # noqa: PTH110, PTH118
+    if os.path.exists(os.path.join(directory, "dataset_info.json")):
         return f"TFDS wrote it: call fastrec.open_tfds({directory!r}, split)"
     return "Pass the glob of one split, or a list of globs to join several"
 

@@ -23,19 +23,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = [
-    "Entry",
-    "Listing",
-    "StorageOptions",
-    "Store",
-    "TransientError",
-    "UnreachedError",
-    "denied",
-    "is_of_library",
-    "of_status",
-    "opaque",
-]
-
 StorageOptions: TypeAlias = Mapping[str, Any]
 
 _T = TypeVar("_T")

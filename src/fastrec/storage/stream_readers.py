@@ -21,8 +21,6 @@ from fastrec.storage.paths import Version, version_of
 from fastrec.storage.remote import Faults
 from fastrec.tasks import Task, start
 
-__all__ = ["byte_streams", "frame_stream"]
-
 _READ_AHEAD_BYTES = 4 << 20  # per thread
 _EXIT_TIMEOUT_SECONDS = 5.0
 
@@ -56,8 +54,9 @@ def byte_streams(
             _readers.add(reader)
             # Check after the registration, so that `_end_all` waits for the thread.
             if _is_ending:
-                msg = "cannot read compressed files during interpreter exit"
-                raise RuntimeError(msg)
+                raise RuntimeError(
+                    "cannot read compressed files during interpreter exit"
+                )
             try:
                 start(reader, {})
             except RuntimeError:

@@ -4,19 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "has_magic",
-    "has_secrets",
-    "hidden_digest",
-    "is_http",
-    "is_mistyped",
-    "redacted",
-    "refuse_unreadable",
-    "scrubbed",
-    "split_url",
-    "with_key",
-]
-
 _MARK = "***"
 _NETLOC = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<netloc>[^/?#]*)")
 # In these URLs, the part before "@" is the name of a container or a revision.
@@ -143,20 +130,17 @@ def refuse_unreadable(url: str) -> None:
     """Raise a ValueError for a URL with a part that no store understands."""
     scheme, _, rest = url.partition("://")
     if _CHAINED.search(url):
-        msg = "chained URLs are not supported; pass a URL without ::"
-        raise ValueError(msg)
+        raise ValueError("chained URLs are not supported; pass a URL without ::")
     if scheme.lower() not in _USERLESS and _has_raw_password(rest):
-        msg = (
+        raise ValueError(
             'a password in a URL must have "%2F" for "/", "%3F" for "?" and "%23" for '
             '"#"; or pass storage_options='
         )
-        raise ValueError(msg)
     if not is_http(url) and _QUERY.search(url):
-        msg = (
+        raise ValueError(
             "only HTTP URLs have a query; pass credentials as storage_options=, and "
             'write "[?]" for a question mark in a name'
         )
-        raise ValueError(msg)
 
 
 def without_userinfo(url: str) -> tuple[str, dict[str, str]]:

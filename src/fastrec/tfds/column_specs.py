@@ -25,8 +25,6 @@ from fastrec.features.ragged import Ragged
 from fastrec.features.schema import Schema
 from fastrec.tfds.connectors import Shape, StoredColumn
 
-__all__ = ["schema_of"]
-
 _N_NAMES_SHOWN = 5
 
 
@@ -61,7 +59,7 @@ class _Uint64(Spec):
         return f"uint64 bits of {self.spec._row_type()}"
 
 
-def _as_uint64(array: Any) -> Any:  # noqa: ANN401 (an ndarray or RaggedArray)
+def _as_uint64(array: Any) -> Any:
     if isinstance(array, RaggedArray):
         return RaggedArray._wrap(_as_uint64(array.values), array.row_splits)
     return array.view(np.uint64)

@@ -14,8 +14,6 @@ from typing import Any, TypeAlias
 
 from fastrec.errors import SchemaError
 
-__all__ = ["Shape", "StoredColumn", "columns_of", "proto_field"]
-
 # Sizes, with None for those that differ between records.
 Shape: TypeAlias = "tuple[int | None, ...]"
 
@@ -122,7 +120,7 @@ def _class_and_content(node: object) -> tuple[str, Mapping[str, Any]]:
     return path, content
 
 
-def proto_field(content: Mapping[str, Any], name: str, default: Any) -> Any:  # noqa: ANN401
+def proto_field(content: Mapping[str, Any], name: str, default: Any) -> Any:
     """Return a field by its name in protos, or by that of protos as JSON."""
     first, *words = name.split("_")
     as_json = first + "".join(word.capitalize() for word in words)

@@ -13,8 +13,6 @@ from fastrec.errors import SchemaError
 from fastrec.tfds.connectors import StoredColumn, columns_of, proto_field
 from fastrec.tfds.folder import Folder
 
-__all__ = ["INFO", "TfdsDirectory", "find_directory"]
-
 INFO = "dataset_info.json"
 _FEATURES = "features.json"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
@@ -121,7 +119,7 @@ class TfdsDirectory:
         }
         # Not str.format, whose fields may have any width.
         name = re.sub(r"{(\w+)}", lambda field: values.get(field[1], "{"), template)
-        is_outside = os.path.isabs(name) or ".." in name.split("/")  # noqa: PTH117
+        is_outside = os.path.isabs(name) or ".." in name.split("/")
         if "{" in name or "}" in name or is_outside:
             raise ValueError(
                 f"cannot read {str(self.folder)!r}: unknown name of files {template!r}"

@@ -13,8 +13,6 @@ from fastrec.storage.remote import Faults, RemotePath, fetch, remote_path
 from fastrec.storage.stores import Entry, StorageOptions
 from fastrec.storage.urls import is_http
 
-__all__ = ["Folder"]
-
 
 @dataclass(frozen=True)
 class Folder:
@@ -53,7 +51,7 @@ class Folder:
         if isinstance(self._path, RemotePath):
             key = f"{self._path.key}/{name}" if self._path.key else name
             return self._path.sibling(Entry(key, -1, ""))
-        return os.path.join(self._path, name)  # noqa: PTH118 (a Path would normalise it)
+        return os.path.join(self._path, name)
 
     def matches(self, pattern: str) -> dict[str, str]:
         """Return the paths of the files that match a glob, by their names in it."""
@@ -61,7 +59,7 @@ class Folder:
             top, paths = f"{self._path}/", f"{self._given}/{pattern}"
         else:
             top = self.path("")
-            paths = os.path.join(glob.escape(self._path), pattern)  # noqa: PTH118
+            paths = os.path.join(glob.escape(self._path), pattern)
         try:
             found = expand(paths, storage_options=self._options)
         except FileNotFoundError:
@@ -80,7 +78,7 @@ class Folder:
             version = version_of(path)
             data: Any = fetch(path, 0, version[0], version, faults=Faults())
             return bytes(data)
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb") as file:
             return file.read()
 
     def missing(self, reason: str, name: str = "") -> FileNotFoundError:

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from fastrec.hints import nearest
 
-__all__ = ["Piece", "pieces_of"]
-
 _TERM = re.compile(r"(?P<split>[\w-]+)(\[(?P<slice>[\d\w%:.-]+)\])?")
 _BOUND = re.compile(r"((?P<value>-?[\d_.]+)(?P<unit>%|shard)?)?")
 _PLUS = re.compile(r"\s*\+\s*")

@@ -11,10 +11,8 @@ import torch.utils.data
 from fastrec.caller_warnings import warn_caller
 from fastrec.loader.loader import Loader
 
-__all__ = ["Announcer", "check_not_divided", "warn_of_gathering"]
 
-
-def _accelerate() -> Any:  # noqa: ANN401 (a module)
+def _accelerate() -> Any:
     """Return ``accelerate.state`` if this process has an Accelerator, else None."""
     accelerate = sys.modules.get("accelerate.state")
     # All instances share a state, which a first instance would create.
@@ -102,11 +100,10 @@ def check_not_divided(
     )
     if read is not dataset and is_other:
         return
-    msg = (
+    raise ValueError(
         f"cannot read a fastrec IterableDataset through accelerate: it has the records of "
         f"{loader._rank} only, and accelerate would divide them among {n_processes} "
         "processes again. Write loader = accelerator.prepare(fr.torch.loader("
         "ds, batch_size=256, device=accelerator.device)); for a Trainer, write "
         "train_dataset=fr.torch.Dataset(ds), data_collator=fr.torch.collate"
     )
-    raise ValueError(msg)

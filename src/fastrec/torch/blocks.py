@@ -16,8 +16,6 @@ from fastrec import _core
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.torch.columns import Jagged, tensors
 
-__all__ = ["block_tensors", "copied", "mapped", "page_locked"]
-
 _ALIGNMENT = 64  # of columns in a block, enough for any dtype
 
 
@@ -79,7 +77,7 @@ def block_tensors(batch: Mapping[str, Any]) -> list[BlockTensor]:
     return [BlockTensor(block) for block in blocks.values()]
 
 
-def _arrays(column: Any) -> Iterator[np.ndarray[Any, Any]]:  # noqa: ANN401
+def _arrays(column: Any) -> Iterator[np.ndarray[Any, Any]]:
     if isinstance(column, np.ndarray):
         yield column
     elif isinstance(column, RaggedArray):
@@ -142,9 +140,9 @@ def mapped(
 
 
 def _mapped(
-    column: Any,  # noqa: ANN401 (any column)
+    column: Any,
     function: Callable[[torch.Tensor], torch.Tensor],
-) -> Any:  # noqa: ANN401
+) -> Any:
     if isinstance(column, Jagged):
         return column.map(function)
     if isinstance(column, list):

@@ -12,8 +12,6 @@ import torch
 
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 
-__all__ = ["Jagged", "RaggedAs", "TensorBatch", "check_ragged", "converted", "tensors"]
-
 RaggedAs: TypeAlias = Literal["offsets", "nested"]
 
 # Columns by name. Any stands for Jagged, BytesArray and lists: see `tensors`.
@@ -94,19 +92,17 @@ class Jagged:
             If rows consist of rows: `torch.nested` has one ragged dimension.
         """
         if isinstance(self.values, Jagged):
-            msg = (
+            raise TypeError(
                 "cannot convert lists of lists to a nested tensor: torch.nested has one "
                 'ragged dimension; pass ragged="offsets"'
             )
-            raise TypeError(msg)
         return torch.nested.nested_tensor_from_jagged(self.values, self.offsets)
 
 
 def check_ragged(ragged: object) -> RaggedAs:
     """Return `ragged` if it is valid, or raise a ValueError."""
     if ragged not in ("offsets", "nested"):
-        msg = f'ragged must be "offsets" or "nested", got {ragged!r}'
-        raise ValueError(msg)
+        raise ValueError(f'ragged must be "offsets" or "nested", got {ragged!r}')
     return ragged
 
 
@@ -169,20 +165,19 @@ def as_asked(columns: Batch, ragged: RaggedAs) -> Batch:
     }
 
 
-def converted(name: str, column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401
+def converted(name: str, column: Any, ragged: RaggedAs) -> Any:
     """Return one column as `tensors` does; `ragged` must be valid."""
     return _named(name, _of, column, ragged)
 
 
-def _named(name: str, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+def _named(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except TypeError as error:
-        msg = f"column {name!r}: {error}"
-        raise TypeError(msg) from None
+        raise TypeError(f"column {name!r}: {error}") from None
 
 
-def _of(column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401 (any column)
+def _of(column: Any, ragged: RaggedAs) -> Any:
     if isinstance(column, np.ndarray):
         if column.dtype == object:
             return [_of(value, ragged) for value in column]
@@ -222,19 +217,17 @@ def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
     if not (flags.writeable and (flags.c_contiguous or _has_strides(array))):
         array = array.copy()  # tensors can always be written to
     if not dtype.isnative:
-        msg = (
+        raise TypeError(
             f"torch has no dtypes of another byte order ({dtype.str}): let a transform "
             f'call .astype("{dtype.name}")'
         )
-        raise TypeError(msg)
     try:
         return torch.from_numpy(array)
     except TypeError:
         known = getattr(torch, dtype.name, None) if dtype.name in _BITS else None
     if known is not None:
         return torch.from_numpy(array.view(_BITS[dtype.name])).view(known)
-    msg = (
+    raise TypeError(
         f"torch has no dtype for {dtype}: convert the column in a transform, or leave it "
         "out with ds.select_columns([...])"
     )
-    raise TypeError(msg)

@@ -24,8 +24,6 @@ from fastrec.torch.shared_epoch import SharedEpoch, worker_place
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["IterableDataset"]
-
 
 class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
     """The batches of a loader as an iterable dataset of torch.
@@ -93,11 +91,10 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
         **options: Unpack[LoaderKeywords],
     ) -> None:
         if "num_workers" in options:
-            msg = (
+            raise TypeError(
                 "num_workers= is an option of the DataLoader: "
                 "DataLoader(data, batch_size=None, num_workers=...)"
             )
-            raise TypeError(msg)
         adapter, find_rank = "fr.torch.IterableDataset", GroupRank(process_group)
         loader = loader_of(adapter, source, batch_size, options, find_rank)
         conversion = Conversion(partial(tensors, ragged=check_ragged(ragged)))
@@ -159,12 +156,11 @@ def _check_not_stacked(caller: object) -> None:
         and caller.auto_collation
         and caller.collate_fn is collate
     ):
-        msg = (
+        raise ValueError(
             "cannot stack batches of a fastrec IterableDataset to batches again: pass "
             "batch_size=None to the DataLoader, and the batch size to the dataset: "
             "DataLoader(fr.torch.IterableDataset(ds, 256), batch_size=None)"
         )
-        raise ValueError(msg)
 
 
 _STATE_KEYS = {"loader", "worker", "batch_size", "interval"}
@@ -270,25 +266,24 @@ class _Pass(Iterator[TensorBatch]):
         Batch size and world size may differ: the rest of the epoch is delivered once.
         """
         if set(state) != _STATE_KEYS:
-            msg = f"state of a pass must have the keys {_STATE_KEYS}, got {set(state)}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"state of a pass must have the keys {_STATE_KEYS}, got {set(state)}"
+            )
         place, here = tuple(state["worker"]), (self._worker or 0, self._n_workers)
         if place != here:
-            msg = (
+            raise ValueError(
                 f"state was saved by worker {place[0]} of {place[1]}, and this is worker "
                 f"{here[0]} of {here[1]}: pass num_workers={place[1]}, or "
                 "use fr.torch.loader, whose state does not depend on workers"
             )
-            raise ValueError(msg)
         batch_size = self._loader._current_planner().global_batch_size
         is_same_size = batch_size == state["batch_size"]
         if self._n_workers > 1 and state["interval"] > 1 and not is_same_size:
-            msg = (
+            raise ValueError(
                 "cannot resume with another batch size or world size from a snapshot of "
                 "some steps ago: StatefulDataLoader skips the steps since then in batches "
                 "of the new size; save with snapshot_every_n_steps=1"
             )
-            raise ValueError(msg)
         loaded = state["loader"]
         self._loader.load_state_dict(loaded)
         position, seed = int(loaded["position"]), int(loaded["seed"])
@@ -304,12 +299,12 @@ class _Pass(Iterator[TensorBatch]):
 def _check_divisible(loader: Loader[Any]) -> None:
     """Raise a ValueError if several workers cannot divide the steps of a loader."""
     if loader.dataset.is_streamed:
-        msg = (
+        raise ValueError(
             "cannot read compressed files in several workers: their records come one "
             "after another; expand the files once with fr.open(..., cache_dir=), or "
             "pass num_workers=0, where threads decode"
         )
-        raise ValueError(msg)
     if loader._options.max_errors is not None:
-        msg = "max_errors= requires num_workers <= 1, because each worker counts alone"
-        raise ValueError(msg)
+        raise ValueError(
+            "max_errors= requires num_workers <= 1, because each worker counts alone"
+        )

@@ -44,8 +44,6 @@ from fastrec.torch.ranks import GroupRank
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["loader"]
-
 _N_AHEAD = 1  # batches copied to the device before they are asked for
 
 # Copies under way at once. A loop that runs ahead of its device by more steps waits for
@@ -153,11 +151,10 @@ def _check_page_locked(target: torch.device) -> None:
     except RuntimeError as error:
         if target.type != "cuda" or exists:
             raise
-        msg = (
+        raise RuntimeError(
             f"cannot copy batches to device {str(target)!r}: torch finds no NVIDIA or AMD "
             "GPU; leave out the device for tensors on the CPU"
-        )
-        raise RuntimeError(msg) from error
+        ) from error
 
 
 def _moved(batch: Batch, device: torch.device, ragged: RaggedAs) -> Batch:

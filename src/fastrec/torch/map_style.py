@@ -20,8 +20,6 @@ from fastrec.torch.columns import (
     tensors,
 )
 
-__all__ = ["Dataset", "Rows", "collate"]
-
 
 class Dataset(torch.utils.data.Dataset[Any]):
     """The records of a `fastrec.Dataset` as a map-style dataset of torch.
@@ -71,7 +69,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
     def __repr__(self) -> str:
         return f"<fastrec.torch.Dataset of {self._dataset!r}>"
 
-    def __getitem__(self, index: Any) -> Row | Batch:  # noqa: ANN401 (as NumPy's)
+    def __getitem__(self, index: Any) -> Row | Batch:
         if isinstance(index, torch.Tensor):
             index = index.numpy()
         if is_one(index):
@@ -126,7 +124,7 @@ class Rows(Sequence[Row]):
             dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)
         ]
 
-    def _rows_of(self, name: str, column: Any) -> Sequence[Any]:  # noqa: ANN401
+    def _rows_of(self, name: str, column: Any) -> Sequence[Any]:
         if isinstance(column, np.ndarray) and column.dtype != object:
             (tensor,) = tensors({name: column}).values()
             rows: tuple[torch.Tensor, ...] = tensor.unbind()
@@ -134,13 +132,13 @@ class Rows(Sequence[Row]):
         return [_of_row(value, self._ragged, name) for value in column]
 
 
-def _of_row(value: Any, ragged: RaggedAs, name: str) -> Any:  # noqa: ANN401
+def _of_row(value: Any, ragged: RaggedAs, name: str) -> Any:
     """Return one row's value of a column as a tensor, if torch has such values."""
     value = np.array(value) if isinstance(value, np.generic) else value
     return converted(name, value, ragged)
 
 
-def collate(rows: Sequence[Any]) -> Any:  # noqa: ANN401 (a batch, of rows)
+def collate(rows: Sequence[Any]) -> Any:
     """Make a batch of rows: the ``collate_fn`` of a DataLoader over a `Dataset`.
 
     The tensors share the memory that the batch was read into, and ragged columns are as
@@ -164,13 +162,12 @@ def collate(rows: Sequence[Any]) -> Any:  # noqa: ANN401 (a batch, of rows)
     return {name: _stacked(name, [row[name] for row in rows]) for name in rows[0]}
 
 
-def _stacked(name: str, values: list[Any]) -> Any:  # noqa: ANN401
+def _stacked(name: str, values: list[Any]) -> Any:
     try:
         return torch.utils.data.default_collate(values)
     except (RuntimeError, TypeError) as error:
-        msg = (
+        raise ValueError(
             f"column {name!r}: torch cannot stack rows that were picked one by one "
             f"({error}); join datasets by fr.concat([...]) instead of ConcatDataset, so "
             "that fr.torch.Dataset reads whole batches"
-        )
-        raise ValueError(msg) from error
+        ) from error

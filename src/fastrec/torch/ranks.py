@@ -8,8 +8,6 @@ import torch.distributed
 
 from fastrec.loader.ranks import Rank, current_rank, rank_in_group
 
-__all__ = ["GroupRank"]
-
 
 @dataclass(frozen=True)
 class GroupRank:
@@ -24,11 +22,10 @@ class GroupRank:
             return current_rank(known)
         rank = distributed.get_rank(self.process_group)
         if rank < 0:
-            msg = (
+            raise ValueError(
                 "this process is not in process_group: pass the group of ranks that divide "
                 "the data and that this process is in"
             )
-            raise ValueError(msg)
         place = rank, distributed.get_world_size(self.process_group)
         if self.process_group is not None:
             return rank_in_group(known, place, "process_group")
@@ -47,4 +44,5 @@ class KeptRank:
     """Returns the rank that a loader has."""
 
     def __call__(self, known: Rank) -> Rank:
+        """Return `known`."""
         return known

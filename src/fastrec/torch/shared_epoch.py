@@ -13,8 +13,6 @@ import os
 
 import torch.utils.data
 
-__all__ = ["SharedEpoch", "worker_place"]
-
 _MAX_WORKERS = 1024
 
 _SET, _SEED, _BEGUN, _POSITION = range(4)
@@ -73,11 +71,10 @@ class SharedEpoch:
         if worker is not None and not is_again:
             self._n_begun += 1
         if is_again:
-            msg = (
+            raise RuntimeError(
                 "a second pass over a fastrec IterableDataset in workers would repeat the "
                 "epoch; call its set_epoch(epoch) before each pass"
             )
-            raise RuntimeError(msg)
 
     def resume(self, worker: int | None, position: int, seed: int) -> None:
         """Report where the state of a worker has its next batch, and its seed."""
@@ -103,12 +100,12 @@ class SharedEpoch:
         """Raise an error in a worker that does not share the words with its parent."""
         parent = multiprocessing.parent_process()
         if parent is None or parent.pid != self._owner:
-            msg = (
+            raise RuntimeError(
                 "cannot read a fastrec IterableDataset in workers: it was made in another "
                 "process than the DataLoader; make it there, or call its set_epoch() "
                 "there, before the DataLoader starts workers"
             )
-            raise RuntimeError(msg)
         if n_workers > _MAX_WORKERS:
-            msg = f"num_workers must be at most {_MAX_WORKERS}, got {n_workers}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"num_workers must be at most {_MAX_WORKERS}, got {n_workers}"
+            )

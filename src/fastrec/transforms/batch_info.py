@@ -14,8 +14,6 @@ from fastrec import _core
 from fastrec.tasks import TaskPool
 from fastrec.transforms.places import Places
 
-__all__ = ["BatchInfo", "Extra"]
-
 
 @dataclass(frozen=True)
 class BatchInfo:
@@ -60,8 +58,7 @@ class BatchInfo:
             If there is no such row, or it is padding.
         """
         if self.positions[i] < 0:
-            msg = f"row {i} is padding and has no random generator"
-            raise IndexError(msg)
+            raise IndexError(f"row {i} is padding and has no random generator")
         return self._rng(i, 0)
 
     def _rng(self, i: int, stream: int) -> np.random.Generator:

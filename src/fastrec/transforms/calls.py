@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["argument_style", "call", "name_of"]
-
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -39,11 +37,10 @@ def argument_style(function: Callable[..., object], name: str) -> str | None:
     if any(p.name == name and p.kind in _BY_NAME for p in others):
         return "keyword"
     if second is not None and second.default is inspect.Parameter.empty:
-        msg = (
+        raise TypeError(
             f"the second parameter of {name_of(function)}() must be named {name!r}, "
             f"got {second.name!r}"
         )
-        raise TypeError(msg)
     return None
 
 
@@ -53,7 +50,7 @@ def call(
     style: str | None,
     name: str,
     second: Callable[[], object],
-) -> Any:  # noqa: ANN401
+) -> Any:
     """Call `function`; pass ``second()`` as `name`, as `argument_style` says."""
     if style == "keyword":
         return function(first, **{name: second()})

@@ -23,8 +23,6 @@ from fastrec.transforms.images import ImageDecoder
 from fastrec.transforms.row_transform import RowTransform, run_all
 from fastrec.transforms.stored_arrays import decode_array
 
-__all__ = ["DecodeStrings"]
-
 # The stream of a row's random numbers: transforms draw from another one.
 _STREAM = 1
 _PARTS_PER_THREAD = 16  # an image takes longer than a task

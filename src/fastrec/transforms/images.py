@@ -14,8 +14,6 @@ from fastrec.errors import LimitError, SchemaError
 from fastrec.features.image import Image
 from fastrec.options import Limits, extra
 
-__all__ = ["ImageDecoder", "encoded_images"]
-
 _MIN_VERSION = [4, 11]
 _TEMPORARY_BYTES = 31 << 20  # glibc considers blocks of up to 32 MiB
 # The first bytes of files, and the marker of a scan.
@@ -26,16 +24,16 @@ _RGBA = 4  # channels
 _MODES = {1: "L", 3: "RGB", _RGBA: "RGBX"}
 
 
-def _opencv() -> Any:  # noqa: ANN401 (a module)
+def _opencv() -> Any:
     with extra("image", "fr.Image", "cv2"):
         import cv2
     version = cv2.__version__.split(".")
     if [*map(int, version[:2])] < _MIN_VERSION:
-        msg = (
+        raise ImportError(
             f"fr.Image requires OpenCV 4.11, got {cv2.__version__}, which accepts "
-            "truncated images: pip install -U opencv-python-headless"
+            "truncated images: pip install -U opencv-python-headless",
+            name="cv2",
         )
-        raise ImportError(msg, name="cv2")
     return cv2
 
 
@@ -89,14 +87,14 @@ class ImageDecoder:
 
     def _antialiased(
         self, image: npt.NDArray[np.uint8], width: int, height: int, mode: str
-    ) -> Any:  # noqa: ANN401 (an array)
+    ) -> Any:
         """Return a smaller image; each pixel is a weighted mean of those that it covers."""
         size, data = (image.shape[1], image.shape[0]), np.ascontiguousarray(image)
         pillow = self._pillow
         whole = pillow.frombuffer(mode, size, data, "raw", mode, 0, 1)
         return np.asarray(whole.resize((width, height), pillow.Resampling.BILINEAR))
 
-    def _wide_pixels(self, data: npt.NDArray[np.uint8], spec: Image) -> Any:  # noqa: ANN401
+    def _wide_pixels(self, data: npt.NDArray[np.uint8], spec: Image) -> Any:
         """Return the pixels of a PNG file of 16 or 32 bits."""
         is_float = spec.dtype == "float32"
         expected = (*spec.shape, _RGBA if is_float else spec.channels)
@@ -130,8 +128,10 @@ class ImageDecoder:
             )
         width, height = size
         if not width or not height:
-            msg = f"must be an image with pixels, got one of {width} x {height}"
-            raise SchemaError(msg, code="image")
+            raise SchemaError(
+                f"must be an image with pixels, got one of {width} x {height}",
+                code="image",
+            )
         if width * height > self._max_pixels:
             raise LimitError(
                 f"is an image of {width} x {height} pixels, more than "
@@ -160,7 +160,7 @@ class ImageDecoder:
             )
         return size
 
-    def _pixels(self, data: npt.NDArray[np.uint8], channels: int) -> Any:  # noqa: ANN401
+    def _pixels(self, data: npt.NDArray[np.uint8], channels: int) -> Any:
         """Return the decoded image as gray, RGB or RGBA; None if it cannot be decoded."""
         cv2 = self._cv2
         try:

@@ -15,8 +15,6 @@ from fastrec.hints import no_column
 from fastrec.options import positive_int, true_or_false
 from fastrec.transforms.batch_info import BatchInfo
 
-__all__ = ["pack_columns", "packed_bounds"]
-
 
 def packed_bounds(lengths: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
     """Fill rows in order; begin another one when the next value does not fit.
@@ -97,8 +95,7 @@ class _PackColumns:
         truncate: bool,
     ) -> None:
         if isinstance(columns, (str, bytes)) or not columns:
-            msg = f"columns must be a list of column names, got {columns!r}"
-            raise TypeError(msg)
+            raise TypeError(f"columns must be a list of column names, got {columns!r}")
         self._names = list(columns)
         self._length = positive_int("length", length)
         self._rows = None if rows is None else positive_int("rows", rows)
@@ -112,22 +109,20 @@ class _PackColumns:
             other = np.flatnonzero(column.lengths != first)
             if other.size:
                 i = int(other[0])
-                msg = (
+                raise ValueError(
                     f"columns must have the same number of values in each record, but "
                     f"{self._names[0]!r} of record {info.records[i]} has {first[i]} and "
                     f"{name!r} has {column.lengths[i]}"
                 )
-                raise ValueError(msg)
         lengths = self._checked_lengths(first, info)
         bounds = packed_bounds(lengths, self._length)
         n_rows = len(bounds) - 1
         if self._rows is not None and n_rows > self._rows:
-            msg = (
+            raise ValueError(
                 f"the batch needs {n_rows} rows of {self._length} values, more than "
                 f"rows={self._rows}; pass the lengths of {self._names[0]!r} to "
                 "fr.samplers.pack, and its rows divided by the world size as rows"
             )
-            raise ValueError(msg)
         shape = (n_rows if self._rows is None else self._rows, self._length)
 
         # The place of each value in the rows, which lie one after another.
@@ -158,12 +153,11 @@ class _PackColumns:
             return lengths
         if not self._truncate:
             i = int(too_long[0])
-            msg = (
+            raise ValueError(
                 f"records must have at most length={self._length} values, but "
                 f"{self._names[0]!r} of record {info.records[i]} has {lengths[i]}; pass "
                 "truncate=True to cut it"
             )
-            raise ValueError(msg)
         return np.minimum(lengths, self._length)
 
 
@@ -172,16 +166,15 @@ def _ragged(batch: Batch, name: str) -> RaggedArray:
         raise KeyError(no_column(name, batch, "the batch"))
     column = batch[name]
     if not isinstance(column, RaggedArray) or not isinstance(column.values, np.ndarray):
-        msg = (
+        raise TypeError(
             f"column {name!r} must be a RaggedArray of numbers to be packed, got "
             f"{type(column).__name__}; read it with fr.VarLen(dtype)"
         )
-        raise TypeError(msg)
     return column
 
 
 def _scattered(
-    values: Any,  # noqa: ANN401 (an array)
+    values: Any,
     places: npt.NDArray[np.int64],
     shape: tuple[int, int],
 ) -> npt.NDArray[Any]:

@@ -18,8 +18,6 @@ from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, call, name_of
 from fastrec.transforms.row_transform import RowTransform
 
-__all__ = ["PerRow", "per_row"]
-
 
 class PerRow(RowTransform):
     """A transform that applies a function to each row: see `per_row`."""
@@ -31,15 +29,13 @@ class PerRow(RowTransform):
         for name, given in out.items():
             spec = as_spec(name, given) if isinstance(given, str) else given
             if not isinstance(spec, (FixedLen, Raw)) or spec.dtype == "bytes":
-                msg = (
+                raise TypeError(
                     f"out[{name!r}] must be fr.FixedLen(shape, dtype) with the shape "
                     f"and numeric dtype of one row, got {spec!r}"
                 )
-                raise TypeError(msg)
             self._out[name] = spec
         if not out:
-            msg = "out must have at least one column, got {}"
-            raise ValueError(msg)
+            raise ValueError("out must have at least one column, got {}")
         self._function = function
         self._rng = argument_style(function, "rng")
 
@@ -68,40 +64,38 @@ class PerRow(RowTransform):
         if not isinstance(result, Mapping) and len(columns) == 1:
             result = {next(iter(columns)): result}
         if not isinstance(result, Mapping):
-            msg = (
+            raise TypeError(
                 f"{name_of(self._function)} must return a dict with columns "
                 f"{[*columns]}, got {type(result).__name__}"
             )
-            raise TypeError(msg)
         for name, column in columns.items():
             try:
                 column[i] = _checked_row(result[name], column)
             except (IndexError, KeyError, TypeError, ValueError) as error:
                 place = f"column {name!r} of record {info.records[i]}"
                 if name not in result:
-                    msg = f"{place} is missing in the function's result"
-                    raise TypeError(msg) from None
-                msg = f"{place}: {error}"
-                raise type(error)(msg) from None
+                    raise TypeError(
+                        f"{place} is missing in the function's result"
+                    ) from None
+                raise type(error)(f"{place}: {error}") from None
 
 
 def _checked_row(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return `value` as a row of `column`, or raise; nothing wraps or broadcasts."""
     array = np.asarray(value)
     if array.shape != column.shape[1:]:
-        msg = f"shape must be {column.shape[1:]}, as in out, got {array.shape}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"shape must be {column.shape[1:]}, as in out, got {array.shape}"
+        )
     if array.dtype == column.dtype:
         return array
     if not np.can_cast(array.dtype, column.dtype, "same_kind") and not (
         array.dtype.kind in "iu" and column.dtype.kind in "iu"
     ):
-        msg = f"dtype must be {column.dtype}, as in out, got {array.dtype}"
-        raise TypeError(msg)
+        raise TypeError(f"dtype must be {column.dtype}, as in out, got {array.dtype}")
     converted = array.astype(column.dtype)
     if column.dtype.kind in "iu" and not np.array_equal(converted, array):
-        msg = f"a value is out of range of {column.dtype}"
-        raise ValueError(msg)
+        raise ValueError(f"a value is out of range of {column.dtype}")
     return converted
 
 

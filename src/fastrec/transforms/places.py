@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from fastrec.errors import add_note
 
-__all__ = ["Places"]
-
 _N_COLUMNS = 4  # file, record in the file, begin and end of its frame
 
 

@@ -13,8 +13,6 @@ from fastrec.arrays.batch import Batch
 from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchInfo
 
-__all__ = ["RowTransform", "run_all"]
-
 
 def run_all(functions: Iterable[Callable[[], None]], threads: TaskPool | None) -> None:
     """Call all functions, in this thread and in `threads`; raise the first's error."""

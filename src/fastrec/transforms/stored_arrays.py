@@ -12,8 +12,6 @@ from fastrec.errors import SchemaError
 from fastrec.features.base import numpy_dtype
 from fastrec.features.fixed import Raw
 
-__all__ = ["decode_array"]
-
 
 def decode_array(data: npt.NDArray[np.uint8], spec: Raw, row: npt.NDArray[Any]) -> None:
     """Decode `data` into `row`, or raise a SchemaError without a place."""
@@ -42,8 +40,10 @@ def _inflated(data: npt.NDArray[np.uint8], n_bytes: int) -> bytes:
     try:
         memory = inflater.decompress(data.data, n_bytes + 1)
     except zlib.error as error:
-        msg = f"must be ZLIB data of {n_bytes} bytes, got damaged data ({error})"
-        raise SchemaError(msg, code="zlib") from None
+        raise SchemaError(
+            f"must be ZLIB data of {n_bytes} bytes, got damaged data ({error})",
+            code="zlib",
+        ) from None
     if len(memory) != n_bytes or not inflater.eof or inflater.unused_data:
         found = (
             f"more than {n_bytes}"
@@ -54,6 +54,7 @@ def _inflated(data: npt.NDArray[np.uint8], n_bytes: int) -> bytes:
             if inflater.eof
             else "truncated data"
         )
-        msg = f"must be ZLIB data of {n_bytes} bytes, got {found}"
-        raise SchemaError(msg, code="zlib")
+        raise SchemaError(
+            f"must be ZLIB data of {n_bytes} bytes, got {found}", code="zlib"
+        )
     return memory

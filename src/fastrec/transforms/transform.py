@@ -13,8 +13,6 @@ from fastrec.transforms.calls import argument_style, name_of
 from fastrec.transforms.decode import DecodeStrings
 from fastrec.transforms.row_transform import RowTransform
 
-__all__ = ["CheckedTransform", "Transform"]
-
 Transform: TypeAlias = Callable[..., Mapping[str, Any]]
 
 
@@ -23,8 +21,7 @@ class CheckedTransform:
 
     def __init__(self, transform: object) -> None:
         if not callable(transform):
-            msg = f"transform must be callable, got {transform!r}"
-            raise TypeError(msg)
+            raise TypeError(f"transform must be callable, got {transform!r}")
         self._transform = transform
         self._info = argument_style(transform, "info")
         # Whether threads may share the rows of a batch.
@@ -69,11 +66,10 @@ class CheckedTransform:
             raise
         if type(result) is not dict and not isinstance(result, Mapping):
             hint = "; loader.tuples() makes tuples" if isinstance(result, tuple) else ""
-            msg = (
+            raise TypeError(
                 "transform must return a dict or another mapping, got "
                 f"{type(result).__name__}{hint}"
             )
-            raise TypeError(msg)
         columns: Batch = result if isinstance(result, dict) else dict(result)
         # Columns may be arrays of any library; other values have no length to check.
         lengths: dict[str, int] = {}
@@ -81,6 +77,7 @@ class CheckedTransform:
             if getattr(column, "shape", ()):
                 lengths[name] = len(column)
         if len(set(lengths.values())) > 1:
-            msg = f"transform must return columns of equal length, got {lengths}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"transform must return columns of equal length, got {lengths}"
+            )
         return columns

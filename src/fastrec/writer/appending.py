@@ -14,8 +14,6 @@ from fastrec.errors import CorruptionError
 from fastrec.printable import printable
 from fastrec.storage.index import make_indexes
 
-__all__ = ["end_of_records"]
-
 _log = logging.getLogger("fastrec")
 
 # The damage that a crash leaves at the end of a file. After any other damage, intact
@@ -43,7 +41,7 @@ def end_of_records(path: str, stale: Sequence[int] = ()) -> NDArray[np.uint64]:
         offsets = np.append(offsets[offsets < begin], np.uint64(begin))
         _log.warning(
             "%s: truncating %d bytes of an incomplete record at the end (%s)",
-            *(printable(path), os.path.getsize(path) - begin, error.reason),  # noqa: PTH202
+            *(printable(path), os.path.getsize(path) - begin, error.reason),
         )
     else:
         offsets = index.offsets

@@ -17,8 +17,6 @@ from fastrec.storage.remote_listing import exists
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["AppendedFile", "OutputFile", "resolved"]
-
 _MAX_WRITE_BYTES = 1 << 30  # macOS rejects writes of 2 GiB
 # Errors of os.link on file systems without hard links (FAT, many in user space).
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -35,22 +33,22 @@ def resolved(path: str, *, overwrite: bool, directory: str = "") -> str:
             raise FileExistsError(errno.EEXIST, "The object exists", str(path))
         return path
     with _named(path):
-        absolute = os.path.join(directory, path)  # noqa: PTH118
+        absolute = os.path.join(directory, path)
         with contextlib.suppress(FileNotFoundError):
             os.lstat(absolute)
             if not overwrite:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             # A rename would replace a device by a file.
-            mode = os.stat(absolute).st_mode  # noqa: PTH116
+            mode = os.stat(absolute).st_mode
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if not stat.S_ISREG(mode):
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         parent, name = os.path.split(os.path.realpath(absolute))
-        if not os.path.basename(path):  # noqa: PTH119
+        if not os.path.basename(path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        os.stat(os.path.join(parent, "."))  # noqa: PTH116, PTH118
-        return os.path.join(parent, name)  # noqa: PTH118
+        os.stat(os.path.join(parent, "."))
+        return os.path.join(parent, name)
 
 
 @contextlib.contextmanager
@@ -119,20 +117,20 @@ class OutputFile:
         self.path = path
         with _named(path):
             if self._overwrite:
-                os.replace(self.current_path, target)  # noqa: PTH105
+                os.replace(self.current_path, target)
             else:
                 _rename_to_new(self.current_path, target)
         self._may_exist = False  # first: an interrupt here must not remove the target
         self.current_path = target
         if sync:
-            sync_directory(os.path.dirname(target))  # noqa: PTH120
+            sync_directory(os.path.dirname(target))
 
     def discard(self) -> None:
         """Remove the unpublished file."""
         self.close()
         if self._may_exist:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.current_path)  # noqa: PTH108
+                os.unlink(self.current_path)
 
 
 class AppendedFile(OutputFile):
@@ -170,6 +168,6 @@ def _rename_to_new(path: str, target: str) -> None:
         # Without links, another process may create the file between check and rename.
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-        os.rename(path, target)  # noqa: PTH104
+        os.rename(path, target)
     else:
-        os.unlink(path)  # noqa: PTH108
+        os.unlink(path)

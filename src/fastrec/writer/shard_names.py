@@ -25,8 +25,6 @@ from fastrec.storage.remote_listing import exists, names_below
 from fastrec.storage.stores import Entry, StorageOptions
 from fastrec.storage.urls import is_http, redacted
 
-__all__ = ["ShardNames", "new_token"]
-
 # File systems allow 255; the rest is for the additions above.
 _MAX_NAME_BYTES = 200
 
@@ -83,7 +81,7 @@ class ShardNames:
             raise ValueError(
                 f"a pattern with {{num_shards}} must have {{shard}}, got {redacted(path)!r}"
             )
-        if "{" in os.path.dirname(path):  # noqa: PTH120 (the path is kept as given)
+        if "{" in os.path.dirname(path):
             raise ValueError(
                 "{shard} and {num_shards} must be in the last component of the path, "
                 f"got {redacted(path)!r}"
@@ -119,7 +117,7 @@ class ShardNames:
             if match := re.fullmatch(expression, name):
                 numbers = dict(zip(fields, map(int, match.groups()), strict=True))
                 if pattern.format(**numbers) == name:  # "007" does not match {shard}
-                    path = os.path.join(directory, name)  # noqa: PTH118
+                    path = os.path.join(directory, name)
                     if remote is not None:
                         path = remote.sibling(Entry(path, -1, ""))
                     found.append(path)
@@ -133,20 +131,20 @@ class ShardNames:
     @property
     def lock(self) -> str:
         """The file that the writer of these shards locks."""
-        return os.path.join(self._directory, f".{self._name}.lock")  # noqa: PTH118
+        return os.path.join(self._directory, f".{self._name}.lock")
 
     def temporary(self, directory: str, token: str, shard: int) -> str:
         """Return the temporary path of a shard; `directory` is that of a local target."""
         if self._remote is not None:
             directory = self._directory
-        return os.path.join(directory, f".{self._name}.{token}-{shard}.tmp")  # noqa: PTH118
+        return os.path.join(directory, f".{self._name}.{token}-{shard}.tmp")
 
     def remove_leftovers(self) -> None:
         """Remove the temporary files of killed writers of these shards."""
         expression = re.compile(rf"\.{re.escape(self._name)}\.[0-9a-f]{{16}}-\d+\.tmp")
         for name in filter(expression.fullmatch, _listed(self._directory)):
             with contextlib.suppress(OSError):  # owned by another user
-                os.unlink(os.path.join(self._directory, name))  # noqa: PTH108, PTH118
+                os.unlink(os.path.join(self._directory, name))
 
 
 def _hash(text: str) -> str:
@@ -160,7 +158,7 @@ def new_token() -> str:
 
 def _listed(directory: str) -> list[str]:
     try:
-        return sorted(os.listdir(directory or "."))  # noqa: PTH208
+        return sorted(os.listdir(directory or "."))
     except FileNotFoundError:
         return []
 

@@ -15,8 +15,6 @@ from fastrec.storage.compression import COMPRESSIONS
 from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames
 
-__all__ = ["ShardOptions", "checked_shard_options"]
-
 _MAX_SHARD_BYTES = "200MB"  # TensorFlow's guide advises 100 MB and more
 
 

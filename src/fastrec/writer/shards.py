@@ -38,8 +38,6 @@ from fastrec.writer.shard_options import ShardOptions
 from fastrec.writer.uploads import UploadedFile
 from fastrec.writer.write_queue import WriteQueue
 
-__all__ = ["Frames", "ShardWriter"]
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -69,8 +67,8 @@ class ShardWriter:
         self._process = os.getpid()
         self._token = new_token()
         # The base of relative paths, because the process may change its directory.
-        is_absolute = names.is_remote or os.path.isabs(names.path)  # noqa: PTH117
-        self._directory = "" if is_absolute else os.getcwd()  # noqa: PTH109
+        is_absolute = names.is_remote or os.path.isabs(names.path)
+        self._directory = "" if is_absolute else os.getcwd()
         self._shards: list[_Shard] = []
         self._lock = FileLock(names.lock)
         self._queue = WriteQueue(
@@ -202,7 +200,7 @@ class ShardWriter:
             self._remove(path)
         if rest and self._options.sync and not self._names.is_remote:
             # A power cut must not bring back the old shards next to the new ones.
-            sync_directory(os.path.dirname(self._real(rest[0])))  # noqa: PTH120
+            sync_directory(os.path.dirname(self._real(rest[0])))
         self._is_closed = True
 
     def discard(self) -> None:
@@ -215,12 +213,12 @@ class ShardWriter:
             delete(path)
             return
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(self._directory, path))  # noqa: PTH108, PTH118
+            os.unlink(os.path.join(self._directory, path))
 
     def _real(self, path: str) -> str:
         if isinstance(path, RemotePath):
             return path
-        return os.path.realpath(os.path.join(self._directory, path))  # noqa: PTH118
+        return os.path.realpath(os.path.join(self._directory, path))
 
     # Shards.
 
@@ -234,7 +232,7 @@ class ShardWriter:
         number = len(self._shards)
         path, target = self._paths(number, self._n_lanes)
         temporary = self._names.temporary(
-            os.path.dirname(target),  # noqa: PTH120
+            os.path.dirname(target),
             self._token,
             number,
         )

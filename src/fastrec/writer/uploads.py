@@ -15,8 +15,6 @@ from fastrec.storage.stores import TransientError
 from fastrec.tasks import CancelledError, Task
 from fastrec.writer.output import OutputFile
 
-__all__ = ["UploadedFile"]
-
 
 class UploadedFile(OutputFile):
     """A local file that `publish` uploads and removes.
@@ -57,4 +55,4 @@ class UploadedFile(OutputFile):
         temporary, self.current_path = self.current_path, target
         self._may_exist = False
         with contextlib.suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108
+            os.unlink(temporary)

@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from fastrec.tasks import Task, TaskPool, run_registered
 
-__all__ = ["WriteQueue"]
-
 _T = TypeVar("_T")
 
 _MAX_BYTES_IN_FLIGHT = 64 << 20

@@ -26,8 +26,6 @@ from fastrec.writer.shards import Frames, ShardWriter
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
-__all__ = ["Writer"]
-
 # Bytes passed to ShardWriter at once: enough to hide the cost of Python, and few enough
 # that many open shards take little memory.
 _CHUNK_BYTES = 1 << 20
