@@ -14,14 +14,16 @@ import copy
 import gzip
 import pickle
 import re
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import fastrec as fr
-from columns import Write, open_dataset
+from columns import Untyped, Write, open_dataset
 from fastrec import _core
+from object_server import ObjectServer
 from oracle import example, tfrecord_file
 
 CLASSES: list[type[fr.Error]] = [
@@ -145,6 +147,15 @@ def test_what_is_no_damage_has_no_such_cure(write: Write) -> None:
         assert caught.value.hint == ""
 
 
+RECORDS = tfrecord_file([RECORD] * 9)
+READERS: list[Callable[[Untyped], object]] = [
+    lambda path: list(open_dataset(path, features={"n": "int64"}).loader(2)),
+    lambda path: fr.open(path)[8],
+    lambda path: list(fr.read_records(path)),
+    lambda path: fr.build_index(path),
+]
+
+
 @pytest.mark.parametrize(
     ("head", "name"),
     [
@@ -167,16 +178,51 @@ def test_a_file_of_another_format_is_named(
     write: Write, head: bytes, name: str
 ) -> None:
     path = write(head + b"\x01" * 500)
-    for read in (
-        lambda: list(open_dataset(path, features={"n": "int64"}).loader(2)),
-        lambda: fr.open(path)[0],
-        lambda: list(fr.read_records(path)),
-        lambda: fr.build_index(path),
-    ):
+    for read in READERS:
         with pytest.raises(fr.CorruptionError) as caught:
-            read()
+            read(path)
         assert name in str(caught.value)
         assert "fastrec repair" not in str(caught.value)
+
+
+def raw_deflate(data: bytes) -> bytes:
+    deflate = zlib.compressobj(wbits=-15)
+    return deflate.compress(data) + deflate.flush()
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (RECORDS + bytes(5), f"has only zeros from byte {len(RECORDS)} on"),
+        (RECORDS + bytes(3 << 20), f"has only zeros from byte {len(RECORDS)} on"),
+        (bytes(5000), "has only zeros from byte 0 on"),
+        (RECORDS + gzip.compress(RECORDS), "GZIP data follows plain records"),
+        (raw_deflate(RECORDS), "This is a raw deflate stream"),
+    ],
+)
+def test_every_reader_names_what_follows_the_records(
+    write: Write, content: bytes, name: str
+) -> None:
+    path = write(content)
+    for read in READERS:
+        with pytest.raises(fr.CorruptionError, match=name):
+            read(path)
+
+
+@pytest.mark.parametrize("more", [bytes(99) + b"x", b"\x1f\x8b\x09" * 9])
+def test_other_bytes_after_the_records_are_damage(write: Write, more: bytes) -> None:
+    for content in (RECORDS + more, gzip.compress(RECORDS + more)):
+        path = write(content)
+        for read in READERS[:1]:
+            with pytest.raises(fr.CorruptionError, match="fastrec repair"):
+                read(path)
+
+
+def test_a_remote_file_of_another_format_is_named(server: ObjectServer) -> None:
+    server.objects = {"a.tfrecord": b"<!DOCTYPE html>" + b"x" * 999}
+    for read in READERS:
+        with pytest.raises(fr.CorruptionError, match="This is an HTML page"):
+            read(f"{server.url}/a.tfrecord")
 
 
 def test_damage_to_the_first_frame_is_repaired(write: Write) -> None:

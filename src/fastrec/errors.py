@@ -66,6 +66,7 @@ class Error(Exception):
     # subclass, which looks them up in the original.
     code: str
     hint: str
+    _is_of_foreign_file: bool  # as the hint says
     _default_code = "other"
 
     def __init__(
@@ -88,6 +89,7 @@ class Error(Exception):
         self.feature = feature
         self.code = self._default_code if code is None else code
         self.hint = ""
+        self._is_of_foreign_file = False
         advise_repair(self)
 
     def __str__(self) -> str:
@@ -150,22 +152,29 @@ _DAMAGE = frozenset(
     }
 )
 
+_BROKEN_FRAMING = frozenset(
+    {"length_checksum", "not_tfrecord", "truncated_header", "truncated_record"}
+)
+
 
 def advise_repair(error: Error) -> None:
     """Make repairing the file the hint of an error, if it is about damage to one."""
-    if not _advise_foreign(error) and error.code in _DAMAGE and error.path is not None:
+    if not advise_foreign(error) and error.code in _DAMAGE and error.path is not None:
         error.hint = f"Run: {_repair(error.path)}"
 
 
-def _advise_foreign(error: Error) -> bool:
-    """Name the format of a file whose first frame is damaged, if it is a known one."""
-    if error.path is None or error.offset != 0:
+def advise_foreign(error: Error, local: str | None = None) -> bool:
+    """Name what a file is where its framing is broken, if it is known.
+
+    `local` is a local file with the beginning of a remote one.
+    """
+    if error._is_of_foreign_file:
+        return True
+    if error.path is None or error.offset is None or error.code not in _BROKEN_FRAMING:
         return False
-    if error.code != "not_tfrecord" and error.code not in _DAMAGE:
-        return False
-    advice = advice_about(error.path)
-    error.hint = advice or error.hint
-    return bool(advice)
+    advice = advice_about(local or error.path, error.offset)
+    error.hint, error._is_of_foreign_file = advice or error.hint, bool(advice)
+    return error._is_of_foreign_file
 
 
 def hint_by_number(path: str) -> str:
@@ -183,7 +192,7 @@ def advise_on_error(error: Error) -> None:
     A damaged payload costs one record with "skip" if the end of its frame is proven. Of a
     file whose framing is broken, "skip" would leave out the rest.
     """
-    if error.code not in _DAMAGE or error.path is None or _advise_foreign(error):
+    if error.code not in _DAMAGE or error.path is None or advise_foreign(error):
         return
     repair = _repair(error.path)
     if error.code == "payload_checksum" and _is_end_proven(error):

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
+from fastrec import _core
+
+_PIECE_BYTES = 1 << 20
+_GZIP = b"\x1f\x8b\x08"
 _HEAD_BYTES = 512  # a tar file has its magic at byte 257
 _CONVERT = "run: fastrec convert FILE --out OUT"
 _EXTRACT = "extract its files"
@@ -34,20 +40,37 @@ _MAGIC: list[tuple[bytes, str, str]] = [
 ]
 
 
-def advice_about(path: str) -> str:
-    """Return what a file is and what to do, or "" if that is not known.
+def advice_about(path: str, offset: int) -> str:
+    """Return what a local file is and what to do, or "" if that is not known.
 
-    Reads the first 512 bytes of a local file.
+    The framing of the file is broken at byte `offset`.
     """
-    from pathlib import Path  # slow to import, and used for errors only
-
     try:
-        if not Path(path).is_file():  # such as a pipe, which would wait for a writer
+        if not os.path.isfile(path):  # such as a pipe, which would wait for a writer
             return ""
-        with Path(path).open("rb") as file:
+        # The offset of a compressed file is that in its content.
+        if offset and _core.recognize(os.fsencode(path)) != "tfrecord":
+            return ""
+        with open(path, "rb") as file:
+            file.seek(offset)
             head = file.read(_HEAD_BYTES)
+            is_zero = not any(head)
+            while is_zero and (piece := file.read(_PIECE_BYTES)):
+                is_zero = not any(piece)
     except (OSError, ValueError):
         return ""
+    if not head:
+        return ""
+    if is_zero:
+        return (
+            f"The file has only zeros from byte {offset:,} on, as after a power cut or an "
+            "interrupted copy: copy it again"
+            + (", or keep the records before with fastrec repair" if offset else "")
+        )
+    return _advice_at_begin(head) if not offset else _advice_behind_records(head)
+
+
+def _advice_at_begin(head: bytes) -> str:
     if head[257:262] == b"ustar":
         return f"This is a tar file: {_EXTRACT}"
     if head.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
@@ -55,6 +78,29 @@ def advice_about(path: str) -> str:
     for magic, name, advice in _MAGIC:
         if head.startswith(magic):
             return f"This is {name}: {advice}"
-    if head and not any(head[:64]):
+    if not any(head[:64]):
         return "The file begins with zeros, as if it was never written: copy it again"
+    if _is_raw_deflate(head):
+        return (
+            "This is a raw deflate stream, without the header of ZLIB or GZIP: inflate it "
+            "with zlib.decompressobj(-15)"
+        )
     return ""
+
+
+def _advice_behind_records(head: bytes) -> str:
+    if head.startswith(_GZIP):
+        return "GZIP data follows plain records in one file: keep the two in separate files"
+    return ""
+
+
+def _is_raw_deflate(head: bytes) -> bool:
+    """Return whether inflating `head` yields the header of a TFRecord frame."""
+    import zlib  # slow to import, and used for errors only
+
+    try:
+        header = zlib.decompressobj(-zlib.MAX_WBITS).decompress(head, 12)
+    except zlib.error:
+        return False
+    checksum = _core.masked_crc32c(header[:8]).to_bytes(4, "little")
+    return len(header) == 12 and header[8:] == checksum

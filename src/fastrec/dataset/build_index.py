@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from fastrec.errors import Error
 from fastrec.hints import checked_names
 from fastrec.options import (
     non_negative_int,
     positive_int,
 )
+from fastrec.sources.file_group import FileGroup
+from fastrec.sources.file_set import FileSet
 from fastrec.storage.compression import contents_of
 from fastrec.storage.index import IndexPlace, make_counts, make_indexes
 from fastrec.storage.paths import Paths, expand
@@ -79,9 +82,13 @@ def build_index(
         must_keep=True,
     )
     contents = contents_of(own_files)
-    if set(contents) <= {"plain"}:
-        indexes = make_indexes(own_files, place=place, progress=progress)
-    else:  # all are read in sequence, so the plain ones need checksums, too
-        files = list(zip(own_files, contents, strict=True))
-        indexes = make_counts(files, place=place)
+    try:
+        if set(contents) <= {"plain"}:
+            indexes = make_indexes(own_files, place=place, progress=progress)
+        else:  # all are read in sequence, so the plain ones need checksums, too
+            files = list(zip(own_files, contents, strict=True))
+            indexes = make_counts(files, place=place)
+    except Error as error:
+        FileSet([FileGroup(own_files)]).advise(error)
+        raise
     return dict(zip(own_files, indexes.counts.tolist(), strict=True))

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.caller_warnings import warn_caller
-from fastrec.errors import Error, advise_on_error
+from fastrec.errors import Error
 from fastrec.features.missing import absence
 from fastrec.hints import nearest
 from fastrec.lifecycle import close_at_exit, is_exiting, renew_after_fork
@@ -149,8 +149,7 @@ class BatchIterator(Iterator[Any]):
             files = self._options.view.files
             if isinstance(error, Error):
                 files.renew(error)
-                if files.on_error == "raise":
-                    advise_on_error(error)
+                files.advise(error)
             raise
         finally:
             times, left_ns = self._progress.times, clock()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from fastrec import _core
-from fastrec.errors import Error, advise_on_error
+from fastrec.errors import Error, advise_foreign, advise_on_error
 from fastrec.lifecycle import renew_after_fork
 from fastrec.on_error import ErrorPolicy, Report, SkippedSpan, log_gaps, recovery_of
 from fastrec.options import Limits
@@ -27,6 +27,7 @@ from fastrec.storage.compression import (
 )
 from fastrec.storage.index import IndexPlace
 from fastrec.storage.index_files import joined_names
+from fastrec.storage.paths import local_head
 from fastrec.storage.pipes import PipePath, refuse_pipe
 from fastrec.storage.remote import RemotePath, warn_of_weak_versions
 
@@ -319,7 +320,7 @@ class FileSet:
         """Index the files of a group; those with the numbers `stale` again."""
         if group.indexes is not None and not stale:
             return
-        with _advice():
+        with self._advice():
             group.indexes = index.make_indexes(
                 self._plain(group),
                 names=group.paths,
@@ -383,7 +384,7 @@ class FileSet:
         if group.counts is not None and not stale:
             return
         files = list(zip(self._plain(group), group.read_as(), strict=True))
-        with _advice():
+        with self._advice():
             group.counts = index.make_counts(
                 files,
                 place=IndexPlace(group.options.index_dir),
@@ -424,6 +425,25 @@ class FileSet:
         """Size of all frames in bytes."""
         return int(self.indexes().n_bytes.sum())
 
+    def advise(self, error: Error) -> None:
+        """Set the hint of an error about these files: what they are, or on_error=."""
+        remote = (path for path in self.files if isinstance(path, RemotePath))
+        path = next((path for path in remote if str(path) == error.path), None)
+        if path is not None and error.offset == 0:
+            with contextlib.suppress(OSError), local_head(path) as local:
+                advise_foreign(error, local)
+        if self.on_error == "raise":
+            advise_on_error(error)
+
+    @contextlib.contextmanager
+    def _advice(self) -> Iterator[None]:
+        """Set the hints of errors of scanning files."""
+        try:
+            yield
+        except Error as error:
+            self.advise(error)
+            raise
+
     def streamed_places(self, records: Numbers) -> list[tuple[int, int]]:
         """Return the file and the number in the file of each record of streams."""
         begins = np.cumsum([0, *self.n_records_by_file()])
@@ -446,16 +466,6 @@ class FileSet:
         sizes = zip(scans.n_bytes.tolist(), scans.counts.tolist(), strict=True)
         digest.update("".join([f"{n_bytes} {n};" for n_bytes, n in sizes]).encode())
         digest.update(stored.astype("<u4").tobytes())
-
-
-@contextlib.contextmanager
-def _advice() -> Iterator[None]:
-    """Add advice on on_error= to errors of scanning files."""
-    try:
-        yield
-    except Error as error:
-        advise_on_error(error)
-        raise
 
 
 def _chained(lists: Sequence[list[_T]]) -> list[_T]:
