@@ -13,7 +13,6 @@ import glob
 import gzip
 import os
 import pickle
-import re
 import struct
 import sys
 import zlib
@@ -530,7 +529,7 @@ def test_globs_and_directories_skip_what_is_not_a_regular_file(tmp_path: Path) -
 @pytest.mark.parametrize(
     "name", ["part-00000-1f2e.gz", "part-7", "x.TFRecord-00000-of-00002", "x[ab].gz"]
 )
-def test_the_glob_that_a_partitioned_directory_suggests_matches(
+def test_a_partitioned_directory_has_files_of_any_name(
     tmp_path: Path, name: str
 ) -> None:
     content = gzip.compress(tfrecord_file(numbered(3)))
@@ -539,8 +538,4 @@ def test_the_glob_that_a_partitioned_directory_suggests_matches(
         folder.mkdir(parents=True)
         (folder / "_SUCCESS").touch()
         (folder / name).write_bytes(content)
-    with pytest.raises(FileNotFoundError) as caught:
-        fr.open(tmp_path)
-    match = re.search(r"a glob such as '(.*)': '", str(caught.value))
-    assert match is not None
-    assert len(fr.open(match[1]).files) == 2
+    assert len(fr.open(tmp_path).files) == 2
