@@ -291,6 +291,11 @@ def decode_raw(
         length = int(strings.lengths.flat[0]) if strings.size else 0
     elif length <= 0:
         raise ValueError(f"fixed_length must be at least 1, got {fixed_length}")
+    elif length % dtype.itemsize:
+        raise ValueError(
+            f"fixed_length must be a multiple of {dtype.itemsize}, the size of "
+            f"{dtype}, got {fixed_length}"
+        )
     else:
         flat = reshaped(strings, (strings.size,)).tolist()
         padded = [string[:length].ljust(length, b"\0") for string in flat]
