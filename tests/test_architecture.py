@@ -93,7 +93,7 @@ LINES = {
     "src/fastrec/storage": 4590,
     "src/fastrec/tfds": 900,
     "src/fastrec/torch": 1480,
-    "src/fastrec/transforms": 1210,
+    "src/fastrec/transforms": 1160,
     "src/fastrec/writer": 1550,
 }
 

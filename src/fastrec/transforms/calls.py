@@ -1,10 +1,14 @@
-"""Call the caller's functions, with an optional argument if they accept it."""
+"""Call the caller's functions, with an optional argument, and parts of a batch."""
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from fastrec.tasks import TaskPool
 
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -61,3 +65,32 @@ def name_of(function: object) -> str:
     """Return a function's name for errors."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return str(name).rpartition("<locals>.")[2]
+
+
+def divided(
+    function: Callable[[int, int], None],
+    n: int,
+    threads: TaskPool | None,
+    per_thread: int,
+) -> list[Callable[[], None]]:
+    """Divide ``function(0, n)`` into `per_thread` calls for each thread, at most `n`."""
+    n_parts = 1 if threads is None else min(n, per_thread * (threads.n_threads + 1))
+    bounds = [n * i // n_parts for i in range(n_parts + 1)] if n else []
+    return [functools.partial(function, *part) for part in itertools.pairwise(bounds)]
+
+
+def run_all(functions: Iterable[Callable[[], None]], threads: TaskPool | None) -> None:
+    """Call all functions, in this thread and in `threads`; raise the first's error."""
+    if threads is None:
+        for function in functions:
+            function()
+        return
+    tasks = [threads.submit(function) for function in functions]
+    for task in tasks:
+        task.run()  # unless another thread has begun it
+    # Wait for every task, so that none writes into a batch that failed.
+    for task in tasks:
+        while not task.wait():
+            pass
+    for task in tasks:
+        task.result()

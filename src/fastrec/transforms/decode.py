@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,8 +18,8 @@ from fastrec.features.fixed import Raw
 from fastrec.features.image import Image
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
+from fastrec.transforms.calls import divided, run_all
 from fastrec.transforms.images import ImageDecoder
-from fastrec.transforms.row_transform import RowTransform, run_all
 from fastrec.transforms.stored_arrays import decode_array
 
 # The stream of a row's random numbers: transforms draw from another one.
@@ -40,12 +39,14 @@ class _Column(NamedTuple):
     result: npt.NDArray[Any] | RaggedArray
 
 
-class DecodeStrings(RowTransform):
+class DecodeStrings:
     """Decodes the columns of `encoded_of` of a batch.
 
     Threads share the strings of a batch, because a row may have many, such as the frames
     of an episode.
     """
+
+    name = ""  # errors contain their place
 
     def __init__(self, features: Mapping[Any, Spec], limits: Limits) -> None:
         self._items: dict[Any, tuple[bytes, Image | Raw, bool]] = {
@@ -60,11 +61,6 @@ class DecodeStrings(RowTransform):
         items = [item for _, item, _ in self._items.values()]
         if images := [item for item in items if isinstance(item, Image)]:
             self._images = ImageDecoder(limits, images)
-
-    @property
-    def name(self) -> str:
-        """Empty, because errors contain their place."""
-        return ""
 
     def n_bytes(self, batch: Batch) -> int:
         """Return the size of the decoded columns of a batch."""
@@ -84,14 +80,16 @@ class DecodeStrings(RowTransform):
             for name, item in self._items.items()
         }
         is_row = info.positions >= 0
-        n_parts = 1
-        if info._threads is not None:
-            n_parts = _PARTS_PER_THREAD * (info._threads.n_threads + 1)
         failed: list[tuple[int, int, Exception]] = []
         parts = [
-            functools.partial(self._decode_part, column, i, begin, end, info, failed)
+            part
             for i, column in enumerate(columns.values())
-            for begin, end in _bounds(len(column.arrays), n_parts)
+            for part in divided(
+                functools.partial(self._decode, column, i, info, failed),
+                len(column.arrays),
+                info._threads,
+                _PARTS_PER_THREAD,
+            )
         ]
         run_all(parts, info._threads if len(parts) > 1 else None)
         errors: dict[int, Exception] = {}
@@ -106,17 +104,17 @@ class DecodeStrings(RowTransform):
             info._failed.extend(errors.items())
         return {**batch, **{name: column.result for name, column in columns.items()}}
 
-    def _decode_part(
+    def _decode(
         self,
         column: _Column,
         number: int,
-        begin: int,
-        end: int,
         info: BatchInfo,
         failed: list[tuple[int, int, Exception]],
+        begin: int,
+        end: int,
     ) -> None:
         """Decode strings of a column; append (row, column, error) to `failed`."""
-        strings, begins = column.strings, column.begins
+        strings, begins, item = column.strings, column.begins, column.item
         row = int(np.searchsorted(begins, begin, side="right")) - 1
         for i in range(begin, end):
             while begins[row + 1] <= i:
@@ -125,26 +123,16 @@ class DecodeStrings(RowTransform):
                 continue
             data = strings.data[strings.offsets[i] : strings.offsets[i + 1]]
             try:
-                self._decode(data, column.item, info, row, column.arrays[i, ...])
+                if isinstance(item, Raw):
+                    decode_array(data, item, column.arrays[i, ...])
+                    continue
+                assert self._images is not None
+                # The images of a row are cropped alike.
+                rng = info._rng(row, _STREAM) if item.is_random else None
+                self._images.decode(data, item, rng, column.arrays[i, ...])
             except Error as error:
                 place = f"value {i - begins[row]} of " if column.is_list else ""
                 failed.append((row, number, _located(error, column, place, info, row)))
-
-    def _decode(
-        self,
-        data: npt.NDArray[np.uint8],
-        item: Image | Raw,
-        info: BatchInfo,
-        row: int,
-        array: npt.NDArray[Any],
-    ) -> None:
-        if isinstance(item, Raw):
-            decode_array(data, item, array)
-            return
-        assert self._images is not None
-        # The images of a row are cropped alike.
-        rng = info._rng(row, _STREAM) if item.is_random else None
-        self._images.decode(data, item, rng, array)
 
 
 def _column(
@@ -168,13 +156,6 @@ def _column(
         begins = np.arange(n_rows + 1) * math.prod(encoded.shape[1:])
         result = arrays.reshape((*encoded.shape, *inner))
     return _Column(key, item, is_list, strings, begins, arrays, result)
-
-
-def _bounds(n: int, n_parts: int) -> list[tuple[int, int]]:
-    """Divide `n` strings into at most `n_parts` ranges."""
-    n_parts = min(n, n_parts)
-    bounds = [n * i // n_parts for i in range(n_parts + 1)] if n else []
-    return [*itertools.pairwise(bounds)]
 
 
 def _shape_and_dtype(item: Image | Raw) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -10,16 +10,25 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch
+from fastrec.errors import add_note
 from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, Raw
 from fastrec.features.tf_specs import as_spec
 from fastrec.hints import checked_names
 from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.calls import argument_style, call, name_of
-from fastrec.transforms.row_transform import RowTransform
+from fastrec.transforms.calls import (
+    argument_style,
+    call,
+    divided,
+    name_of,
+    run_all,
+)
+
+# More parts than threads, because rows differ and threads start at different times.
+_PARTS_PER_THREAD = 4
 
 
-class PerRow(RowTransform):
+class PerRow:
     """A transform that applies a function to each row: see `per_row`."""
 
     def __init__(
@@ -44,17 +53,46 @@ class PerRow(RowTransform):
         """The transform's name in errors."""
         return f"per_row({name_of(self._function)})"
 
-    def _columns(self, n_rows: int, info: BatchInfo) -> Mapping[Any, npt.NDArray[Any]]:  # noqa: ARG002
-        return {
+    def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
+        """Return `batch` with the columns, added or in place of those of their names."""
+        n_rows = len(info.positions)
+        columns = {
             name: np.empty((n_rows, *spec.shape), spec.dtype)
             for name, spec in self._out.items()
         }
+        fill = functools.partial(self._fill, batch, info, columns)
+        parts = divided(fill, n_rows, info._threads, _PARTS_PER_THREAD)
+        run_all(parts, info._threads if len(parts) > 1 else None)
+        return {**batch, **columns}
+
+    def _fill(
+        self,
+        batch: Batch,
+        info: BatchInfo,
+        columns: Mapping[str, npt.NDArray[Any]],
+        begin: int,
+        end: int,
+    ) -> None:
+        """Set rows of all columns; those of padding and failed rows to zero."""
+        for i in range(begin, end):
+            if info.positions[i] >= 0:
+                try:
+                    self._fill_row(batch, info, columns, i)
+                    continue
+                except Exception as error:
+                    if info._failed is None or isinstance(error, MemoryError):
+                        if info._places is not None:
+                            add_note(error, info._places.describe_row(i, self.name))
+                        raise
+                    info._failed.append((i, error))
+            for column in columns.values():
+                column[i] = 0
 
     def _fill_row(
         self,
         batch: Batch,
         info: BatchInfo,
-        columns: Mapping[Any, npt.NDArray[Any]],
+        columns: Mapping[str, npt.NDArray[Any]],
         i: int,
     ) -> None:
         row = {name: column[i] for name, column in batch.items()}

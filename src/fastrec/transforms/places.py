@@ -36,10 +36,6 @@ class Places:
         """Return the places of the given rows."""
         return dataclasses.replace(self, numbers=self.numbers[rows])
 
-    def note_row(self, error: BaseException, what: str, row: int) -> None:
-        """Add a note to `error`: the function `what` raised it for this row."""
-        add_note(error, self.describe_row(row, what))
-
     def note_batch(self, error: BaseException, what: str) -> None:
         """Add a note to `error`: the function `what` raised it for the batch."""
         rows = np.flatnonzero(self.numbers[:, 0] >= 0)

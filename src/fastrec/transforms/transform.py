@@ -11,7 +11,7 @@ from fastrec.hints import no_column
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, name_of
 from fastrec.transforms.decode import DecodeStrings
-from fastrec.transforms.row_transform import RowTransform
+from fastrec.transforms.per_row import PerRow
 
 Transform: TypeAlias = Callable[..., Mapping[str, Any]]
 
@@ -25,12 +25,12 @@ class CheckedTransform:
         self._transform = transform
         self._info = argument_style(transform, "info")
         # Whether threads may share the rows of a batch.
-        self.is_per_row = isinstance(transform, RowTransform)
+        self.is_per_row = isinstance(transform, (PerRow, DecodeStrings))
         # Whether it reads rows, so that `on_error` applies and not `on_transform_error`.
         self.is_reading = isinstance(transform, DecodeStrings)
         self.name = (  # for errors
             transform.name
-            if isinstance(transform, RowTransform)
+            if isinstance(transform, (PerRow, DecodeStrings))
             else f"{name_of(transform)}()"
         )
 
