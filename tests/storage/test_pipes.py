@@ -181,6 +181,8 @@ def test_stdin_is_a_path(is_socket: bool) -> None:
         lambda path: pickle.dumps(open_dataset(path, features=SPEC)),
         lambda path: open_dataset(path, cache_dir=path.parent / "cache"),
         lambda path: fr.build_index(path),
+        # As pyarrow.table(ds), polars.DataFrame(ds) and DuckDB do.
+        lambda path: open_dataset(path, features=SPEC).__arrow_c_stream__(),
     ],
 )
 def test_what_needs_a_file_is_refused_without_waiting(

@@ -726,6 +726,8 @@ class Dataset:
 
     def _row_bytes(self) -> float:
         """Return the average size of the first rows in memory, without transforms."""
+        # The first rows of a pipe cannot be read again.
+        self._view.files.check_no_pipes("choosing a batch size by the first rows")
         plain = self._without_transforms()
         loader = plain.loader(_SAMPLED_ROWS, rank=0, world_size=1, num_threads=0)
         try:
