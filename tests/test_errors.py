@@ -209,7 +209,17 @@ def test_every_reader_names_what_follows_the_records(
             read(path)
 
 
-@pytest.mark.parametrize("more", [bytes(99) + b"x", b"\x1f\x8b\x09" * 9])
+# A damaged length with the magic of GZIP.
+LIKE_GZIP = b"\x1f\x8b\x08" + bytes(5) + b"\xff" * 600
+
+
+def test_a_foreign_file_opened_as_compressed_is_named(write: Write) -> None:
+    path = write(b"PAR1\x15\x04\x15" + b"\1" * 500)
+    with pytest.raises(fr.CorruptionError, match="a Parquet file"):
+        list(open_dataset(path, features=SPEC, compression="GZIP").loader(2))
+
+
+@pytest.mark.parametrize("more", [bytes(99) + b"x", b"\x1f\x8b\x09" * 9, LIKE_GZIP])
 def test_other_bytes_after_the_records_are_damage(write: Write, more: bytes) -> None:
     for content in (RECORDS + more, gzip.compress(RECORDS + more)):
         path = write(content)
@@ -338,6 +348,8 @@ def test_on_error_is_advised_only_where_it_can_be_passed(write: Write) -> None:
         for file in (path, zipped):
             only = f"Run: fastrec repair {file} --out OUT"
             assert hint_of(lambda: list(fr.read_records(file))) == only  # noqa: B023
+            if damage == "header":
+                assert hint_of(lambda: fr.build_index(file)) == only  # noqa: B023
             batches = fr.read_records(path, batch_size=7)
             with pytest.raises(fr.CorruptionError) as caught:
                 list(batches)

@@ -155,6 +155,7 @@ _DAMAGE = frozenset(
 _BROKEN_FRAMING = frozenset(
     {"length_checksum", "not_tfrecord", "truncated_header", "truncated_record"}
 )
+_AT_BEGIN = _BROKEN_FRAMING | {"damaged_stream", "trailing_zeros"}
 
 
 def advise_repair(error: Error) -> None:
@@ -170,7 +171,9 @@ def advise_foreign(error: Error, local: str | None = None) -> bool:
     """
     if error._is_of_foreign_file:
         return True
-    if error.path is None or error.offset is None or error.code not in _BROKEN_FRAMING:
+    if error.path is None or error.offset is None:
+        return False
+    if error.code not in (_BROKEN_FRAMING if error.offset else _AT_BEGIN):
         return False
     advice = advice_about(local or error.path, error.offset)
     error.hint, error._is_of_foreign_file = advice or error.hint, bool(advice)

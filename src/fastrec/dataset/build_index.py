@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from fastrec.errors import Error
+from fastrec.errors import Error, advise_repair
 from fastrec.hints import checked_names
 from fastrec.options import (
     non_negative_int,
@@ -90,5 +90,6 @@ def build_index(
             indexes = make_counts(files, place=place)
     except Error as error:
         FileSet([FileGroup(own_files)]).advise(error)
+        advise_repair(error)  # build_index() has no on_error=
         raise
     return dict(zip(own_files, indexes.counts.tolist(), strict=True))
