@@ -66,8 +66,8 @@ class Error(Exception):
     # subclass, which looks them up in the original.
     code: str
     hint: str
-    _is_of_foreign_file: bool  # as the hint says
     _default_code = "other"
+    _is_of_foreign_file = False  # as the hint says
 
     def __init__(
         self,
@@ -89,7 +89,6 @@ class Error(Exception):
         self.feature = feature
         self.code = self._default_code if code is None else code
         self.hint = ""
-        self._is_of_foreign_file = False
         advise_repair(self)
 
     def __str__(self) -> str:
@@ -176,8 +175,9 @@ def advise_foreign(error: Error, local: str | None = None) -> bool:
     if error.code not in (_BROKEN_FRAMING if error.offset else _AT_BEGIN):
         return False
     advice = advice_about(local or error.path, error.offset)
-    error.hint, error._is_of_foreign_file = advice or error.hint, bool(advice)
-    return error._is_of_foreign_file
+    if advice:
+        error.hint, error._is_of_foreign_file = advice, True
+    return bool(advice)
 
 
 def hint_by_number(path: str) -> str:
