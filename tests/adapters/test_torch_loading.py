@@ -154,7 +154,11 @@ def on_late_device(ds: fr.Dataset, **options: Untyped) -> fr.Loader:
 # On the CPU.
 
 
-def test_a_batch_of_tensors_runs_few_python_functions(ds: fr.Dataset) -> None:
+def test_a_batch_of_tensors_runs_few_python_functions(
+    ds: fr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests may have made an Accelerator, which is told of each batch.
+    monkeypatch.setattr("fastrec.torch.accelerate._accelerate", lambda: None)
     some = ds.select_columns(["n", "image"])
     batches = iter(fr.torch.loader(some, 4, num_threads=1))
     next(batches)
