@@ -250,7 +250,9 @@ def soak(folder: Path, url: str, n_wanted: int, seed: int) -> dict[str, Untyped]
 def main() -> None:
     if "MALLOC_ARENA_MAX" not in os.environ:  # without the overhead of many arenas
         os.environ["MALLOC_ARENA_MAX"] = "1"
-        os.execv(sys.executable, [sys.executable, *sys.argv])
+        os.execv(
+            sys.executable, [sys.executable, "-m", "campaigns.soak", *sys.argv[1:]]
+        )
     n_wanted, seed = int(sys.argv[1]), int((*sys.argv, "0")[2])
     logging.getLogger("fastrec").setLevel(logging.ERROR)  # of the damaged record
     with tempfile.TemporaryDirectory() as name:
