@@ -77,7 +77,7 @@ LINES = {
     "src/cpp/record": 3370,
     "src/cpp/survey": 1290,
     "src/cpp/wire": 2320,
-    "src/fastrec": 3890,
+    "src/fastrec": 3900,
     "src/fastrec/arrays": 1550,
     "src/fastrec/arrow": 590,
     "src/fastrec/cli": 4940,

@@ -89,7 +89,10 @@ class Error(Exception):
         self.feature = feature
         self.code = self._default_code if code is None else code
         self.hint = ""
-        advise_repair(self)
+        if self.offset:  # many are only reported, so the file is not read
+            self.hint = _repair_hint(self)
+        else:
+            advise_repair(self)
 
     def __str__(self) -> str:
         place = [] if self.path is None else [printable(self.path)]
@@ -159,8 +162,13 @@ _AT_BEGIN = _BROKEN_FRAMING | {"damaged_stream", "trailing_zeros"}
 
 def advise_repair(error: Error) -> None:
     """Make repairing the file the hint of an error, if it is about damage to one."""
-    if not advise_foreign(error) and error.code in _DAMAGE and error.path is not None:
-        error.hint = f"Run: {_repair(error.path)}"
+    if not advise_foreign(error):
+        error.hint = _repair_hint(error) or error.hint
+
+
+def _repair_hint(error: Error) -> str:
+    is_damage = error.code in _DAMAGE and error.path is not None
+    return f"Run: {_repair(str(error.path))}" if is_damage else ""
 
 
 def advise_foreign(error: Error, local: str | None = None) -> bool:
