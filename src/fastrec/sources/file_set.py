@@ -428,8 +428,9 @@ class FileSet:
     def advise(self, error: Error) -> None:
         """Set the hint of an error about these files: what they are, or on_error=."""
         remote = (path for path in self.files if isinstance(path, RemotePath))
-        path = next((path for path in remote if str(path) == error.path), None)
-        if path is not None and error.offset == 0:
+        if error.offset == 0 and (
+            path := next((path for path in remote if str(path) == error.path), None)
+        ):
             with contextlib.suppress(OSError), local_head(path) as local:
                 advise_foreign(error, local)
         if self.on_error == "raise":

@@ -68,13 +68,13 @@ class SharedEpoch:
         else:
             is_again = int(known[worker]) == self._n_set + 1
             known[worker] = self._n_set + 1
-        if worker is not None and not is_again:
-            self._n_begun += 1
         if is_again:
             raise RuntimeError(
                 "a second pass over a fastrec IterableDataset in workers would repeat the "
                 "epoch; call its set_epoch(epoch) before each pass"
             )
+        if worker is not None:
+            self._n_begun += 1
 
     def resume(self, worker: int | None, position: int, seed: int) -> None:
         """Report where the state of a worker has its next batch, and its seed."""

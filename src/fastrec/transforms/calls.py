@@ -6,7 +6,6 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from fastrec.tasks import TaskPool
 
@@ -46,19 +45,6 @@ def argument_style(function: Callable[..., object], name: str) -> str | None:
             f"got {second.name!r}"
         )
     return None
-
-
-def call(
-    function: Callable[..., Any],
-    first: object,
-    style: str | None,
-    name: str,
-    second: Callable[[], object],
-) -> Any:
-    """Call `function`; pass ``second()`` as `name`, as `argument_style` says."""
-    if style == "keyword":
-        return function(first, **{name: second()})
-    return function(first, second()) if style == "positional" else function(first)
 
 
 def name_of(function: object) -> str:

@@ -18,7 +18,6 @@ from fastrec.hints import checked_names
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import (
     argument_style,
-    call,
     divided,
     name_of,
     run_all,
@@ -96,9 +95,12 @@ class PerRow:
         i: int,
     ) -> None:
         row = {name: column[i] for name, column in batch.items()}
-        result = call(
-            self._function, row, self._rng, "rng", functools.partial(info.rng, i)
-        )
+        if self._rng is None:
+            result = self._function(row)
+        elif self._rng == "positional":
+            result = self._function(row, info.rng(i))
+        else:
+            result = self._function(row, rng=info.rng(i))
         if not isinstance(result, Mapping) and len(columns) == 1:
             result = {next(iter(columns)): result}
         if not isinstance(result, Mapping):
