@@ -56,11 +56,11 @@ def open(
     ----------
     paths : path-like or iterable of path-like
         A file, a glob (matches sorted by name), a directory (the TFRecord files in it and
-        below, sorted by name), or a list of these. Each may be a URL: ``s3://``, ``gs://``, ``az://``,
-        ``https://``, ``hf://``, ``file://`` or any other that fsspec knows. A directory
-        whose file names differ by a split word is an error: train, test, valid,
-        validation, val, dev or eval. A pipe, such as ``/dev/stdin``, is read once, in
-        order, and requires `features`.
+        below, sorted by name), or a list of these. Each may be a URL: ``s3://``,
+        ``gs://``, ``az://``, ``https://``, ``hf://``, ``file://`` or any other that
+        fsspec knows. A directory whose file names differ by a split word is an error:
+        train, test, valid, validation, val, dev or eval. A pipe, such as ``/dev/stdin``,
+        is read once, in order, and requires `features`.
     features : mapping of str to specs, or list of str, optional
         The features to read, by column name. A spec may also be one of tf.io, or the name
         of a dtype, such as ``"int64"``, for a scalar. Other features are skipped without
@@ -230,7 +230,8 @@ def read_records(
 def _batches(
     dataset: Dataset, batch_size: int, num_threads: int | None
 ) -> Iterator[BytesArray]:
-    # The last batch may be short, and damage is preceded by single records.
+    # The last batch may be short, and damage is preceded by a short batch or, in streams,
+    # by single records.
     remainder: list[BytesArray] = []
     damage: Error | None = None
     batches: Iterable[Any]
