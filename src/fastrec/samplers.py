@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.bytes import BytesArray
-from fastrec.loader.listed_batches import Batches, BatchesOf
 from fastrec.loader.order import shuffled
+from fastrec.loader.plan import Batches, BatchesOf
 from fastrec.options import positive_int, true_or_false
 from fastrec.sources.selection import Numbers
 from fastrec.transforms.pack import packed_bounds

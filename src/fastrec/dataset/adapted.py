@@ -9,9 +9,9 @@ from typing import Any, TypedDict
 from fastrec.dataset.dataset import Dataset
 from fastrec.features.infer import name_of
 from fastrec.loader.collate import OnTransformError
-from fastrec.loader.listed_batches import Batches
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Shuffle
+from fastrec.loader.plan import Batches
 from fastrec.loader.ranks import ALONE, RankFinder
 from fastrec.on_error import ErrorPolicy
 from fastrec.options import check_instance

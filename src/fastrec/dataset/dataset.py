@@ -25,11 +25,10 @@ from fastrec.features.sequence_schema import schema_or_names
 from fastrec.hints import checked_names, missing_attribute, no_column
 from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.collate import OnTransformError
-from fastrec.loader.listed_batches import Batches
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Shuffle
-from fastrec.loader.planner import Planner
+from fastrec.loader.plan import Batches, Planner
 from fastrec.loader.ranks import first_rank
 from fastrec.on_error import ErrorPolicy, Report, check_on_error
 from fastrec.options import (
@@ -622,13 +621,13 @@ class Dataset:
         dataset = self if on_error is None else self._with_on_error(on_error)
         planner = Planner(
             dataset._view,
-            batch_size=batch_size,
-            global_batch_size=global_batch_size,
-            batches=batches,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            pad_last=pad_last,
-            rank=first_rank(rank, world_size),
+            batch_size,
+            global_batch_size,
+            batches,
+            shuffle,
+            drop_last,
+            pad_last,
+            first_rank(rank, world_size),
         )
         options = LoaderOptions.checked(
             dataset._view,

@@ -11,9 +11,9 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.loader.collate import VALID, Parts
-from fastrec.loader.epoch_plan import EpochPlan, padded
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Window
+from fastrec.loader.plan import EpochPlan, padded
 from fastrec.loader.prefetch import Delivered
 from fastrec.loader.progress import Cursor
 from fastrec.loader.skipped_rows import unreadable_rows, without_rows
@@ -53,8 +53,8 @@ def plan_epoch(
         needs_plan = isinstance(planner.shuffle, Window) and options.has_transforms
         can_walk = planner.is_whole_epoch and not needs_plan and not at.step
     else:
-        can_walk = planner.is_file_order and view.is_walkable and not at.step
-        can_walk = can_walk and not view.is_indexed()
+        can_walk = planner.is_whole_epoch and view.is_walkable and not at.step
+        can_walk = can_walk and not planner.shuffle and not view.is_indexed()
     if can_walk:
         return None, None
     catalog = None if view.files.is_streamed else view.catalog()

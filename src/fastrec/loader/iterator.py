@@ -15,8 +15,8 @@ from fastrec.features.missing import absence
 from fastrec.hints import nearest
 from fastrec.lifecycle import close_at_exit, is_exiting, renew_after_fork
 from fastrec.loader.decoder import BatchDecoder, plan_epoch
-from fastrec.loader.epoch_plan import EpochPlan
 from fastrec.loader.options import LoaderOptions
+from fastrec.loader.plan import EpochPlan
 from fastrec.loader.prefetch import Delivered, Prefetcher, Source
 from fastrec.loader.progress import Cursor, Progress
 from fastrec.loader.skipped_rows import check_limit

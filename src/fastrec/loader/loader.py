@@ -403,4 +403,4 @@ class Loader(TrainingRun, Generic[B]):
         # A thread of the parent may have held their locks during the fork.
         self._pool = _core.BlockPool(self._options.memory_limit)
         self._transform_pool = TransformPool(self._options)
-        self._options.planner._renew_after_fork()
+        self._options.planner.renew_after_fork()

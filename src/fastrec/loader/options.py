@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.loader.collate import Collator, OnTransformError, collator_of
-from fastrec.loader.planner import Planner
+from fastrec.loader.plan import Planner
 from fastrec.loader.prefetch import Conversion
 from fastrec.loader.skipped_rows import RowPolicy, row_policy
 from fastrec.options import (

@@ -6,7 +6,7 @@ The core computes them (src/cpp/loader/order.h); this module has the caller's op
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -114,11 +114,12 @@ def as_shuffle(value: object) -> Shuffle:
     raise TypeError(msg)
 
 
-def _core_shuffle(shuffle: Shuffle, n_records: int, n_bytes: int) -> _core.Shuffle:
-    """Return the core's shuffle for `n_records` records with a total of `n_bytes`."""
+def _core_shuffle(shuffle: Shuffle, view: View) -> _core.Shuffle:
+    """Return the core's shuffle for the records of `view`."""
     if isinstance(shuffle, Blocks):
         assert isinstance(shuffle.block_bytes, int)
-        block_records = shuffle.block_bytes * n_records // max(1, n_bytes)
+        files = view.files
+        block_records = shuffle.block_bytes * files.n_records // max(1, files.n_bytes)
         return _core.Shuffle.blocks(max(1, block_records), shuffle.lanes)
     if isinstance(shuffle, Window):
         raise TypeError(
@@ -126,15 +127,6 @@ def _core_shuffle(shuffle: Shuffle, n_records: int, n_bytes: int) -> _core.Shuff
             "use shuffle=True"
         )
     return _core.Shuffle.shuffled() if shuffle else _core.Shuffle.sequential()
-
-
-def shuffle_state(shuffle: Shuffle) -> bool | dict[str, Any]:
-    """Return `shuffle` for the state of a loader."""
-    if isinstance(shuffle, Blocks):
-        return {"block_bytes": shuffle.block_bytes, "lanes": shuffle.lanes}
-    if isinstance(shuffle, Window):
-        return {"window": shuffle.n, "shuffle_files": shuffle.shuffle_files}
-    return shuffle
 
 
 def shuffled(
@@ -153,12 +145,13 @@ def order_of(
     if mix is not None:
         parts = zip(mix.components.values(), mix.sizes(), strict=True)
         components = [
-            (size, weight, _sized(shuffle, part)) for (part, weight), size in parts
+            (size, weight, _core_shuffle(shuffle, part))
+            for (part, weight), size in parts
         ]
         run = global_batch_size if mix.per_batch else 1
         return _core.Order.mixed(components, len(view), run, mix.seed, seed, epoch)
     if not isinstance(shuffle, Window):
-        return _core.Order.of(_sized(shuffle, view), len(view), seed, epoch)
+        return _core.Order.of(_core_shuffle(shuffle, view), len(view), seed, epoch)
     if view.is_walkable:
         counts = np.array(view.files.n_records_by_file(), np.int64)
     else:
@@ -166,26 +159,6 @@ def order_of(
     files = shuffle.file_order(len(counts), seed, epoch) if view.is_walkable else [0]
     begins = np.cumsum(counts) - counts
     return _core.Order.window(begins[files], counts[files], shuffle.n, seed, epoch)
-
-
-def _sized(shuffle: Shuffle, view: View) -> _core.Shuffle:
-    """Return the core's shuffle for the records of `view`."""
-    if not isinstance(shuffle, Blocks):
-        return _core_shuffle(shuffle, 0, 0)
-    return _core_shuffle(shuffle, view.files.n_records, view.files.n_bytes)
-
-
-def order_state(view: View, global_batch_size: int) -> dict[str, Any]:
-    """Return the parameters of the order besides the shuffle, for a loader's state."""
-    mix = view.mix
-    if mix is None:
-        return {}
-    import hashlib  # slow to import
-
-    weights = [(name, weight) for name, (_, weight) in mix.components.items()]
-    parameters = repr((weights, mix.seed, len(view))).encode()
-    digest = hashlib.blake2b(parameters, digest_size=8).hexdigest()
-    return {"mix": digest} | ({"run": global_batch_size} if mix.per_batch else {})
 
 
 def records_of(view: View, numbers: Numbers) -> Numbers:

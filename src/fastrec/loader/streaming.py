@@ -6,10 +6,9 @@ import bisect
 import itertools
 
 from fastrec import _core
-from fastrec.loader.epoch_plan import EpochPlan
-from fastrec.loader.file_sharding import own_files
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Window
+from fastrec.loader.plan import EpochPlan
 from fastrec.loader.progress import Cursor
 from fastrec.on_error import recovery_of
 from fastrec.storage.stream_readers import byte_streams
@@ -38,18 +37,13 @@ def streaming_pipeline(
     does not decode, and the same number of threads to decompress.
     """
     sources, planner = options.view.files, options.planner
-    shuffle, sharding = planner.shuffle, planner.sharding
+    shuffle = planner.shuffle
     files = sources.contents()
     first_position = 0
     window = None
-    rank = 0 if sharding is None else planner.rank.rank
-    if sharding is not None:
-        order = own_files(sharding, shuffle, seed=at.seed, epoch=at.epoch, rank=rank)
-    elif isinstance(shuffle, Window):
-        order = shuffle.file_order(len(files), at.seed, at.epoch)
-    else:
-        order = list(range(len(files)))
+    order = planner.file_order(at.seed, at.epoch)
     if isinstance(shuffle, Window):
+        rank = 0 if planner.files_of_ranks is None else planner.rank.rank
         window = (shuffle.n, at.seed, at.epoch, rank)
     elif plan is not None and at.step < plan.n_steps:
         n_records = sources.n_records_by_file()

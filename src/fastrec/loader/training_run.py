@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from fastrec.loader.epoch_plan import EpochPlan
 from fastrec.loader.iterator import BatchIterator
 from fastrec.loader.options import LoaderOptions
-from fastrec.loader.planner import Planner
+from fastrec.loader.plan import EpochPlan, Planner
 from fastrec.loader.progress import Progress
 from fastrec.loader.ranks import Rank, RankFinder
 from fastrec.loader.state import State
@@ -112,7 +111,11 @@ class TrainingRun:
         """Return the planner of the rank that this process has now."""
         planner = self._options.planner
         rank = self._find_rank(planner.rank)
-        return planner if rank.is_same(planner.rank) else planner.with_rank(rank)
+        return (
+            planner
+            if rank.is_same(planner.rank)
+            else dataclasses.replace(planner, rank=rank)
+        )
 
     def _adopt(self, planner: Planner) -> None:
         if planner is self._options.planner:
@@ -246,7 +249,7 @@ class TrainingRun:
         loaded, planner = State.from_dict(state), self._current_planner()
         fingerprint = self._options.view.fingerprint() if strict else None
         loaded.check(fingerprint, planner.state())
-        phase = planner.phase(loaded.position)
+        phase = loaded.position % planner.global_batch_size
         first = planner.plan(loaded.seed, loaded.epoch)
         if loaded.position > first.n_positions:
             raise ValueError(
