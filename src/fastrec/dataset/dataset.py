@@ -20,8 +20,7 @@ from fastrec.display import as_text, table
 from fastrec.errors import Error, SchemaError
 from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.padded import any_width_columns, without_padding
-from fastrec.features.schema import Features, Schema
-from fastrec.features.sequence_schema import schema_or_names
+from fastrec.features.schema import Features, Schema, schema_or_names
 from fastrec.hints import checked_names, missing_attribute, no_column
 from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.collate import OnTransformError

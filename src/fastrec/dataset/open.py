@@ -11,8 +11,7 @@ from fastrec.arrays.batch import BytesArray
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error, advise_repair
 from fastrec.features.record import Record
-from fastrec.features.schema import Features
-from fastrec.features.sequence_schema import schema_or_names
+from fastrec.features.schema import Features, schema_or_names
 from fastrec.hints import checked_names
 from fastrec.on_error import ErrorPolicy, check_on_error
 from fastrec.options import (

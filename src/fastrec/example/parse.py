@@ -12,8 +12,7 @@ from fastrec import _core
 from fastrec.arrays.batch import Batch, BytesArray, Row, n_rows, row_of
 from fastrec.errors import DecodeError, Error, SchemaError
 from fastrec.example.schema_cache import SchemaCache
-from fastrec.features.schema import Features, Schema, as_schema
-from fastrec.features.sequence_schema import ParsedSequences
+from fastrec.features.schema import Features, Schema, as_schema, bind_sequences
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.decode import DecodeStrings
@@ -31,7 +30,7 @@ _MAX_FEATURES = Limits().max_features
 _pool = _core.BlockPool(_IDLE_BYTES)
 
 _schema_of_dict = SchemaCache(as_schema)
-_sequences_of = SchemaCache(ParsedSequences)
+_sequences_of = SchemaCache(bind_sequences)
 
 
 def parse_example(serialized: Strings, features: Features) -> Batch:
@@ -108,7 +107,7 @@ def parse_sequence_example(
         index.
     """
     schema = _sequences_of(context_features, sequence_features)
-    parsed: Any = _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
+    parsed: Any = _core.parse_examples(schema, _pool, _memory_of(serialized))
     context, sequence, lengths = parsed
     return context, sequence, lengths
 

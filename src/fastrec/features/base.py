@@ -229,6 +229,14 @@ class RowRule(NamedTuple):
     partitions: Sequence[tuple[str, int, int]] = ()  # kind, column, length
     indices: Sequence[tuple[int, int]] = ()  # column, size of the dimension
 
+    def placed(self, first: int, step: int = 1) -> RowRule:
+        """Return the rule with column ``first + step * i`` in place of column `i`."""
+        return RowRule(
+            first + step * self.values,
+            [(kind, first + step * i, length) for kind, i, length in self.partitions],
+            [(first + step * i, size) for i, size in self.indices],
+        )
+
 
 @dataclass(frozen=True, repr=False)
 class Spec:
@@ -288,8 +296,8 @@ class Spec:
             name, key, kind, layout, value_dtype(dtype), shape, text, **options
         )
 
-    def _rules(self, first: int) -> list[RowRule]:  # noqa: ARG002
-        """Return the constraints across `_columns`, numbered from `first`."""
+    def _rules(self) -> list[RowRule]:
+        """Return the constraints across `_columns`, numbered from 0."""
         return []
 
     def _names(self, name: str | bytes) -> list[str | bytes]:

@@ -20,7 +20,6 @@ from fastrec.features.fixed import FixedLen, VarLen
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.record import Record
 from fastrec.features.schema import Note, Schema
-from fastrec.features.sequence_schema import SequenceSchema
 from fastrec.hints import nearest
 
 # Sampled records, spread evenly over the data.
@@ -178,10 +177,8 @@ def _schema_of(
     }
     if not survey.n_sequences:
         return Schema(features, notes=notes, source=source)
-    list_names = frozenset(
-        name for name, feature in readable.items() if feature.of_list is not None
-    )
-    return SequenceSchema(features, list_names, notes=notes, source=source)
+    lists = {name for name, feature in readable.items() if feature.of_list is not None}
+    return Schema._of(features, frozenset(lists), notes=notes, source=source)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
@@ -185,18 +186,15 @@ class Ragged(Spec):
         ]
         return [values, *numbers]
 
-    def _rules(self, first: int) -> list[RowRule]:
-        if not self.partitions:
-            return []
-        partitions: list[tuple[str, int, int]] = []
-        column = first
-        for part in self.partitions:
-            if isinstance(part, _UniformRowLength):
-                partitions.append(("uniform_row_length", first, part.length))
-            else:
-                column += 1
-                partitions.append((part._kind, column, 1))
-        return [RowRule(first, partitions)]
+    def _rules(self) -> list[RowRule]:
+        column = itertools.count(1)
+        partitions = [
+            ("uniform_row_length", 0, part.length)
+            if isinstance(part, _UniformRowLength)
+            else (part._kind, next(column), 1)
+            for part in self.partitions
+        ]
+        return [RowRule(0, partitions)] if partitions else []
 
     @property
     def _is_plain(self) -> bool:

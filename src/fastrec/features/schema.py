@@ -1,18 +1,28 @@
-"""Schemas: the features to read, in the order of the columns."""
+"""Schemas: the features to read, in the order of the columns.
+
+A feature list of a tf.train.SequenceExample is read as one row of steps: padded, or as a
+nested RaggedArray. Context features are read like those of an Example.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, NamedTuple, TypeAlias, TypedDict
+
+import numpy as np
 
 from fastrec import _core
-from fastrec.arrays.batch import Array, Batch
+from fastrec.arrays.batch import Array, Batch, RaggedArray
+from fastrec.arrays.layout import offsets_from
 from fastrec.display import as_text, table
 from fastrec.errors import SchemaError
-from fastrec.features.base import Column, RowRule, Spec, checked_keys
+from fastrec.features.base import Column, ComposedColumns, RowRule, Spec, checked_keys
 from fastrec.features.encoded import encoded_of
+from fastrec.features.fixed import VarLen
+from fastrec.features.image import Image
 from fastrec.features.padded import FixedLenSequence
+from fastrec.features.ragged import Ragged, as_splits
 from fastrec.features.tf_specs import as_spec
 
 # Mappings are invariant in their keys, so each key type is listed. Values are specs,
@@ -20,6 +30,7 @@ from fastrec.features.tf_specs import as_spec
 Features: TypeAlias = (
     "Mapping[str, Any] | Mapping[bytes, Any] | Mapping[str | bytes, Any]"
 )
+_Name: TypeAlias = "str | bytes"
 
 
 class ArrowOptions(TypedDict):
@@ -83,7 +94,13 @@ class Schema(Mapping["str | bytes", Spec]):
     ) -> None:
         self._features = _checked(features)
         for name, spec in self._features.items():
-            self._check_spec(name, spec)
+            if self._is_list(name):
+                _check_list_spec(name, spec)
+            elif isinstance(spec, FixedLenSequence) and not spec.allow_missing:
+                raise SchemaError(
+                    f"feature {name!r}: allow_missing must be True; False is for feature "
+                    "lists of a SequenceExample"
+                )
         self._notes = dict(notes or {})
         self._source = source
         self.class_names: dict[Any, tuple[str, ...]] = {
@@ -93,12 +110,38 @@ class Schema(Mapping["str | bytes", Spec]):
         }
         self._bound: _core.Schema | None = None
 
-    def _check_spec(self, name: str | bytes, spec: Spec) -> None:
-        if isinstance(spec, FixedLenSequence) and not spec.allow_missing:
-            raise SchemaError(
-                f"feature {name!r}: allow_missing must be True; False is for feature "
-                "lists of a SequenceExample"
-            )
+    _list_names: frozenset[_Name] | None = None  # of a SequenceExample
+
+    @classmethod
+    def _of(
+        cls, features: Features, list_names: frozenset[_Name] | None, **options: Any
+    ) -> Schema:
+        """Return the schema of context features and feature lists."""
+        schema = cls.__new__(cls)
+        schema._list_names = list_names
+        cls.__init__(schema, features, **options)
+        return schema
+
+    def _with(self, features: Mapping[_Name, Spec]) -> Schema:
+        """Return a schema of some of the features, with other specs."""
+        lists = self._list_names
+        return Schema._of(
+            features,
+            lists and lists.intersection(features),
+            notes={k: note for k, note in self._notes.items() if k in features},
+            source=self._source,
+            class_names=self.class_names,
+        )
+
+    def _chosen(self, names: Sequence[_Name]) -> Schema:
+        """Return a schema of some of the features."""
+        return self._with({name: self[name] for name in names})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_bound": None}
+
+    def _is_list(self, name: _Name) -> bool:
+        return self._list_names is not None and name in self._list_names
 
     def __getitem__(self, name: str | bytes) -> Spec:
         return self._features[name]
@@ -112,7 +155,12 @@ class Schema(Mapping["str | bytes", Spec]):
     @property
     def sections(self) -> dict[str, dict[str | bytes, Spec]]:
         """The specs by the argument of `fastrec.open` that has them."""
-        return {"features": dict(self)}
+        if self._list_names is None:
+            return {"features": dict(self)}
+        return {
+            argument: {k: self[k] for k in self if self._is_list(k) is is_list}
+            for argument, is_list in _SECTIONS.items()
+        }
 
     @property
     def arrow_options(self) -> ArrowOptions:
@@ -132,9 +180,26 @@ class Schema(Mapping["str | bytes", Spec]):
         ]
 
     def __repr__(self) -> str:
-        return "\n".join(
-            [self._head(), *self._lines(self, 4), *self._unread_lines(), "}"]
-        )
+        lines = ["{" + (f"  # {self._source}" if self._source else "")]
+        if self._list_names is None:
+            lines += self._lines(self, 4)
+        else:
+            for argument, names in self.sections.items():
+                lines += [f'    "{argument}": {{', *self._lines(names, 8), "    },"]
+        unread = [f"    # {k!r}: {v}" for k, v in self._notes.items() if k not in self]
+        return "\n".join([*lines, *unread, "}"])
+
+    def _lines(self, names: Iterable[_Name], indent: int) -> list[str]:
+        """Return the repr's lines for some features."""
+        entries = [
+            (" " * indent + f"{name!r}: {self[name]._text('fr.')},", name)
+            for name in names
+        ]
+        width = max((len(entry) for entry, _ in entries), default=0)
+        return [
+            f"{entry:<{width}}  # {self._notes[name]}" if name in self._notes else entry
+            for entry, name in entries
+        ]
 
     def _repr_html_(self) -> str:
         """Return the specs as a table, for notebooks."""
@@ -150,115 +215,116 @@ class Schema(Mapping["str | bytes", Spec]):
         title = f"Schema, {self._source}" if self._source else "Schema"
         return table(["column", "spec", "found"], rows, title=title)
 
-    def _head(self) -> str:
-        return "{" + (f"  # {self._source}" if self._source else "")
-
-    def _lines(self, names: Iterable[str | bytes], indent: int) -> list[str]:
-        """Return the repr's lines for some features."""
-        entries = [
-            (" " * indent + f"{name!r}: {self[name]._text('fr.')},", name)
-            for name in names
-        ]
-        width = max((len(entry) for entry, _ in entries), default=0)
-        return [
-            f"{entry:<{width}}  # {self._notes[name]}" if name in self._notes else entry
-            for entry, name in entries
-        ]
-
-    def _unread_lines(self) -> list[str]:
-        """Return the repr's comments on features that are not read."""
-        return [
-            f"    # {name!r}: {note}"
-            for name, note in self._notes.items()
-            if name not in self
-        ]
-
-    def _core_specs(self) -> Mapping[str | bytes, Spec]:
-        """Return the specs that request columns from the core."""
-        return self._features
-
-    def _chosen(self, names: Sequence[str | bytes]) -> Schema:
-        """Return a schema of some of the features."""
-        return self._with({name: self[name] for name in names})
-
-    def _with(self, features: Mapping[str | bytes, Spec]) -> Schema:
-        """Return a schema of some of the features, with other specs."""
-        return Schema(
-            features,
-            notes=self._notes_on(features),
-            source=self._source,
-            class_names=self.class_names,
-        )
-
-    def _notes_on(self, names: Iterable[str | bytes]) -> dict[str | bytes, str]:
-        return {name: self._notes[name] for name in names if name in self._notes}
-
     @functools.cached_property
     def _has_encoded(self) -> bool:
         return bool(encoded_of(self))
 
+    def _requests(self) -> list[_Request]:
+        """Return what each feature requests from the core."""
+        if self._list_names is None:
+            return [_request(name, spec) for name, spec in self.items()]
+        return [
+            _list_request(name, spec)
+            if self._is_list(name)
+            else _request(name, spec, "context")
+            for name, spec in self.items()
+        ]
+
     def _columns(self) -> list[Column]:
-        specs = self._core_specs()
-        return [column for name in specs for column in specs[name]._columns(name)]
+        return [column for request in self._requests() for column in request.columns]
 
-    def _row_type(self, name: str | bytes) -> str:
-        return self._core_specs()[name]._row_type()
+    def _row_type(self, name: _Name) -> str:
+        return ("list of " if self._is_list(name) else "") + self[name]._row_type()
 
-    def _column_names(self) -> list[str | bytes]:
+    def _column_names(self) -> list[_Name]:
         """Return the names of the columns of a batch."""
         return _column_names(self._features)
 
     def _bind(self) -> _core.Schema:
         """Return the core's schema; create it on the first call."""
         if self._bound is None:
-            columns, rules = requested(self._core_specs().items())
-            self._bound = _core.Schema(
-                columns, rules, self._composition(), self._source
-            )
+            requests = self._requests()
+            is_plain = all(request.compose is None for request in requests)
+            compose = None if is_plain else _composition(requests)
+            self._bound = _bound(requests, compose, self._source)
         return self._bound
 
-    def _composition(self) -> Callable[[Sequence[Array]], Any] | None:
-        """Return a function from the core's arrays to a batch, or None."""
-        specs = self._core_specs()
-        is_plain = all(spec._is_plain for spec in specs.values())
-        return None if is_plain else Composition(specs)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        make = functools.partial(
-            Schema,
-            notes=self._notes,
-            source=self._source,
-            class_names=self.class_names,
+class _Request(NamedTuple):
+    """The columns that a feature requests from the core, and what composes them."""
+
+    name: _Name
+    columns: list[Column]
+    rules: list[RowRule]  # with column numbers from 0
+    compose: Callable[[_Name, Sequence[Array]], ComposedColumns] | None
+
+    @property
+    def n_arrays(self) -> int:
+        """Number of arrays that the core returns."""
+        columns = [column for column in self.columns if column.slot == 0]
+        return len(columns) + sum(column.has_lengths for column in columns)
+
+
+def _request(name: _Name, spec: Spec, section: str = "features") -> _Request:
+    columns = [column._replace(section=section) for column in spec._columns(name)]
+    compose = None if spec._is_plain else spec._compose
+    return _Request(name, columns, spec._rules(), compose)
+
+
+def _list_request(name: _Name, spec: Spec, *, has_lengths: bool = False) -> _Request:
+    request = _request(name, spec, "lists")
+    if isinstance(spec, FixedLenSequence):  # the steps have one shape
+        (column,) = request.columns
+        has_lengths = has_lengths or column.has_lengths
+        column = column._replace(
+            is_required=not spec.allow_missing, has_lengths=has_lengths
         )
-        return make, (self._features,)
+        return _Request(name, [column], [], spec._compose if has_lengths else None)
+    # The column of each list is followed by a column of its step sizes.
+    sizes: dict[str, Any] = {"kind": "int64", "dtype": np.dtype(np.int64), "shape": ()}
+    columns: list[Column] = []
+    for column in request.columns:
+        columns += [column, column._replace(section="step_sizes", **sizes)]
+    rules = [rule.placed(0, 2) for rule in request.rules]
+    return _Request(name, columns, rules, functools.partial(_composed_list, spec))
 
 
-def requested(
-    specs: Iterable[tuple[str | bytes, Spec]],
-) -> tuple[list[Column], list[RowRule]]:
-    """Return the columns and row rules that specs request from the core."""
+def _composed_list(spec: Spec, name: _Name, arrays: Sequence[Array]) -> ComposedColumns:
+    """Compose steps instead of records; then group the steps by record."""
+    lists: list[Any] = list(arrays)
+    steps = [
+        RaggedArray._wrap(values.values, offsets_from(np.asarray(sizes.values)))
+        for values, sizes in zip(lists[::2], lists[1::2], strict=True)
+    ]
+    inner: Any = steps[0]
+    if isinstance(spec, Ragged):
+        [(_, inner)] = spec._compose(name, steps)
+    dtype = getattr(spec, "row_splits_dtype", "int64")
+    splits = as_splits(np.asarray(lists[1].row_splits), dtype)
+    return [(name, RaggedArray._wrap(inner, splits))]
+
+
+def _bound(
+    requests: Sequence[_Request], compose: Callable[..., Any] | None, source: str = ""
+) -> _core.Schema:
     columns: list[Column] = []
     rules: list[RowRule] = []
-    for name, spec in specs:
-        rules += spec._rules(len(columns))
-        columns += spec._columns(name)
-    return columns, rules
+    for request in requests:
+        rules += [rule.placed(len(columns)) for rule in request.rules]
+        columns += request.columns
+    return _core.Schema(columns, rules, compose, source)
 
 
-class Composition:
-    """Composes the columns of a batch from the core's arrays."""
+def _composition(
+    requests: Sequence[_Request],
+) -> Callable[[Sequence[Array]], Batch]:
+    """Return a function from the core's arrays to a batch."""
+    parts = [(request.compose, request.name, request.n_arrays) for request in requests]
 
-    def __init__(self, specs: Mapping[str | bytes, Spec]) -> None:
-        self._specs = [
-            (spec._compose if not spec._is_plain else None, name, n_arrays(spec, name))
-            for name, spec in specs.items()
-        ]
-
-    def __call__(self, arrays: Sequence[Array]) -> Batch:
-        """Return the batch."""
+    def composed(arrays: Sequence[Array]) -> Batch:
         batch: dict[Any, Array] = {}
         first = 0
-        for compose, name, n_arrays in self._specs:
+        for compose, name, n_arrays in parts:
             if compose is None:
                 batch[name] = arrays[first]
             else:
@@ -266,11 +332,97 @@ class Composition:
             first += n_arrays
         return batch
 
+    return composed
 
-def n_arrays(spec: Spec, name: str | bytes) -> int:
-    """Return the number of arrays that the core returns for a spec."""
-    columns = [column for column in spec._columns(name) if column.slot == 0]
-    return len(columns) + sum(column.has_lengths for column in columns)
+
+def bind_sequences(
+    context_features: Features | None, sequence_features: Features | None
+) -> _core.Schema:
+    """Return a schema whose batches are (context, lists, lengths of the padded lists).
+
+    The two sections may share names.
+    """
+    of_context, of_lists = _checked_sections(context_features, sequence_features)
+    context = Schema._of(of_context, frozenset())._requests()
+    lists = [
+        _list_request(name, spec, has_lengths=True)
+        for name, spec in Schema._of(of_lists, frozenset(of_lists)).items()
+    ]
+    compose_context, compose_lists = _composition(context), _composition(lists)
+    n_of_context = sum(request.n_arrays for request in context)
+    lengths_at: dict[Any, int] = {}
+    first = n_of_context
+    for request in lists:
+        if request.columns[0].has_lengths:
+            lengths_at[request.name] = first + 1
+        first += request.n_arrays
+
+    def composed(arrays: Sequence[Array]) -> tuple[Batch, Batch, Batch]:
+        lengths = {name: arrays[at] for name, at in lengths_at.items()}
+        in_context, in_lists = arrays[:n_of_context], arrays[n_of_context:]
+        return compose_context(in_context), compose_lists(in_lists), lengths
+
+    return _bound([*context, *lists], composed)
+
+
+_SECTIONS = {"context_features": False, "sequence_features": True}
+
+
+def _check_list_spec(name: _Name, spec: Spec) -> None:
+    reason = ""
+    if isinstance(spec, FixedLenSequence):
+        if spec.default is not None:
+            reason = "default must be None; feature lists are padded with zeros"
+    elif not isinstance(spec, (VarLen, Ragged)):
+        reason = (
+            "spec must be FixedLenSequence, VarLen or Ragged, got "
+            f"{type(spec).__name__}"
+        )
+        if isinstance(spec, Image):
+            reason += (
+                '; read the files with fr.FixedLenSequence((), "bytes"), and decode those '
+                "of a row in transform=fr.per_row(...)"
+            )
+    if reason:
+        raise SchemaError(f"sequence feature {name!r}: {reason}")
+
+
+def _checked_sections(*sections: Features | None) -> list[Mapping[Any, Any]]:
+    """Return context features and feature lists, or raise a SchemaError."""
+    for argument, features in zip(_SECTIONS, sections, strict=True):
+        if features is not None and not isinstance(features, Mapping):
+            raise SchemaError(
+                f"{argument} must be a dict from feature name to spec, "
+                f"got {type(features).__name__}"
+            )
+    if not any(sections):
+        raise SchemaError(
+            "context_features and sequence_features must not both be empty"
+        )
+    return [features or {} for features in sections]
+
+
+def schema_or_names(
+    features: object,
+    context_features: Features | None,
+    sequence_features: Features | None,
+) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
+    """Return the caller's schema, or names of features to infer, or (None, None)."""
+    if context_features is None and sequence_features is None:
+        return (None, None) if features is None else as_schema_or_names(features)
+    if features is not None:
+        raise SchemaError(
+            "pass either features, or context_features and sequence_features"
+        )
+    context, lists = _checked_sections(context_features, sequence_features)
+    for name in context:
+        if name in lists:
+            raise SchemaError(
+                "context_features and sequence_features must not share names, got "
+                f"{name!r} in both; rename one and pass key={name!r}"
+            )
+    features = {**context, **lists}
+    return Schema._of(features, frozenset(lists)), None
 
 
 def as_schema_or_names(

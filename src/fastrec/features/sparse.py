@@ -98,9 +98,8 @@ class Sparse(Spec):
         ]
         return [values, *indices]
 
-    def _rules(self, first: int) -> list[RowRule]:
-        indices = [(first + 1 + i, size) for i, size in enumerate(self._sizes())]
-        return [RowRule(first, indices=indices)]
+    def _rules(self) -> list[RowRule]:
+        return [RowRule(0, indices=[*enumerate(self._sizes(), start=1)])]
 
     @property
     def _is_plain(self) -> bool:

@@ -41,8 +41,8 @@ class _Uint64(Spec):
         columns: list[Column] = self.spec._columns(name)
         return columns
 
-    def _rules(self, first: int) -> list[RowRule]:
-        rules: list[RowRule] = self.spec._rules(first)
+    def _rules(self) -> list[RowRule]:
+        rules: list[RowRule] = self.spec._rules()
         return rules
 
     @property
