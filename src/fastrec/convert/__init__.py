@@ -12,11 +12,10 @@ images the extra ``image`` (Pillow). Files are converted batch by batch.
 
 from __future__ import annotations
 
-from fastrec.convert.formats import open_source
+from fastrec.convert.images import write_images
 from fastrec.convert.source import Columns, Source
-from fastrec.convert.to_images import write_images
 from fastrec.convert.to_table import to_arrow, write_table
-from fastrec.convert.to_tfrecords import write_tfrecords
+from fastrec.convert.write import open_source, write_tfrecords
 
 __all__ = [
     "Columns",

@@ -30,10 +30,11 @@ from fastrec.features.base import Spec
 from fastrec.features.fixed import Raw
 
 _LISTS = (pa.ListType, pa.LargeListType, pa.ListViewType, pa.LargeListViewType)
-_STRINGS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _VIEWS = (pa.string_view(), pa.binary_view())
+_BYTES = (*_VIEWS, pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 _OMIT = "omit it with columns= (--columns)"
+_FLATTEN = "make it a list of one level, and its lengths a separate column"
 
 
 def features_of(schema: pa.Schema) -> dict[str, Spec]:
@@ -43,94 +44,28 @@ def features_of(schema: pa.Schema) -> dict[str, Spec]:
     """
     features: dict[str, Spec] = {}
     for field in schema:
-        shape, leaf = _row_type(field.type)
-        if hint := _hint(field.type):
-            reason = f"no feature can store column {field.name!r} of type {field.type}"
-            raise SchemaError(f"{reason}: {hint}", feature=field.name)
-        if len(shape) >= 2:
-            features[field.name] = Raw(shape, leaf.to_pandas_dtype())
+        column = _column(pa.nulls(0, field.type), field)
+        if isinstance(column, np.ndarray) and column.ndim > 2:
+            features[field.name] = Raw(column.shape[1:], column.dtype)
     return features
 
 
 def columns_of(batch: pa.RecordBatch) -> Columns:
-    """Return the columns of a batch whose schema was checked by `features_of`."""
+    """Return the columns of a batch; raise a SchemaError like `features_of`."""
     return {
-        field.name: _column(array, field.name)
+        field.name: _column(array, field)
         for field, array in zip(batch.schema, batch.columns, strict=True)
     }
 
 
-# Types.
-
-
-def _row_type(kind: pa.DataType) -> tuple[tuple[int, ...], pa.DataType]:
-    """Return the shape of a row of fixed-size lists, and the type of its items."""
-    shape: tuple[int, ...] = ()
-    while True:
-        if isinstance(kind, pa.FixedShapeTensorType):
-            return (*shape, *kind.shape), kind.value_type
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-            kind = kind.value_type
-        elif pa.types.is_fixed_size_list(kind):
-            shape, kind = (*shape, kind.list_size), kind.value_type
-        elif _is_media(kind):
-            kind = pa.large_binary()
-        else:
-            return shape, kind
-
-
-def _hint(kind: pa.DataType) -> str:
-    """Return a hint how to store a type in features; "" if it can be stored."""
-    types = pa.types
-    shape, leaf = _row_type(kind)
-    is_list = isinstance(leaf, _LISTS)
-    if is_list:
-        inner, leaf = _row_type(leaf.value_type)
-        shape += inner
-    if types.is_struct(leaf) or types.is_map(leaf) or types.is_union(leaf):
-        return "make its fields separate columns, with pyarrow.Table.flatten()"
-    if types.is_decimal(leaf):
-        return _cast_to("float64")
-    if types.is_temporal(leaf) and not types.is_interval(leaf):
-        return _cast_to(f"int{leaf.bit_width}")
-    is_nested = isinstance(leaf, _LISTS) or (is_list and shape)
-    if is_nested or (_is_bytes(leaf) and len(shape) > 1):
-        return "make it a list of one level, and its lengths a separate column"
-    if isinstance(kind, pa.FixedShapeTensorType):
-        rank = len(kind.shape)
-        if kind.permutation not in (None, [*range(rank)]):
-            return "store its tensors in row-major order"
-    is_number = types.is_integer(leaf) or types.is_floating(leaf) or leaf == pa.bool_()
-    is_known = is_number or _is_bytes(leaf) or types.is_null(kind)
-    return "" if is_known else _OMIT
-
-
-def _is_media(kind: pa.DataType) -> bool:
-    """Return whether a type is that of images, audio or videos of Hugging Face."""
-    return pa.types.is_struct(kind) and {f.name for f in kind} == MEDIA
-
-
-def _cast_to(name: str) -> str:
-    return f'cast it with types={{NAME: "{name}"}} (--type NAME={name})'
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return kind in _STRINGS or kind in _VIEWS or pa.types.is_fixed_size_binary(kind)
-
-
-# Values.
-
-
-def _column(array: pa.Array, name: str) -> Any:
+def _column(array: pa.Array, field: pa.Field) -> Any:
     array = _decoded(array)
     if pa.types.is_null(array.type):
         return [None] * len(array)
     if not array.null_count:
-        return _values(array, name)
+        return _values(array, field)
     missing = array.is_null().to_numpy(zero_copy_only=False)
-    values = _values(array.drop_null(), name)
+    values = _values(array.drop_null(), field)
     if isinstance(values, np.ndarray):
         shape = (len(array), *values.shape[1:])
         mask = np.broadcast_to(missing.reshape(-1, *[1] * (values.ndim - 1)), shape)
@@ -145,40 +80,51 @@ def _column(array: pa.Array, name: str) -> Any:
 def _decoded(array: pa.Array) -> pa.Array:
     """Return an array without dictionary, runs, views and extensions except tensors."""
     while True:
+        kind = array.type
         if isinstance(array, pa.FixedShapeTensorArray):
             return array
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
-        elif pa.types.is_dictionary(array.type):
+        elif pa.types.is_dictionary(kind):
             array = array.dictionary_decode()
-        elif pa.types.is_run_end_encoded(array.type):
+        elif pa.types.is_run_end_encoded(kind):
             array = pc.run_end_decode(array)
-        elif _is_media(array.type):
+        elif pa.types.is_struct(kind) and {f.name for f in kind} == MEDIA:
             array = pa.array(map(media_bytes, array.to_pylist()), pa.large_binary())
-        elif array.type in _VIEWS and array.null_count:
+        elif kind in _VIEWS and array.null_count:
             # A cast would dereference null views, which Arrow never validates.
             return pa.array(array.to_pylist(), pa.large_binary())
         else:
             return array
 
 
-def _values(array: pa.Array, name: str) -> Any:
+def _values(array: pa.Array, field: pa.Field) -> Any:
     """Return the values of a decoded array without nulls."""
     kind = array.type
     if isinstance(array, pa.FixedShapeTensorArray):
-        values = _inner_values(array.storage.flatten(), name)
+        if kind.permutation not in (None, [*range(len(kind.shape))]):
+            raise _refusal(field, "store its tensors in row-major order")
+        values = _inner_values(array.storage.flatten(), field)
         return values.reshape(len(array), *kind.shape)
     if pa.types.is_fixed_size_list(kind):
-        values = _inner_values(array.flatten(), name)
-        shape = (len(array), kind.list_size, *values.shape[1:])
-        if isinstance(values, BytesArray):
-            return BytesArray(values.data, values.offsets, shape)
-        return values.reshape(shape)
+        values = _inner_values(array.flatten(), field)
+        if isinstance(values, np.ndarray):
+            return values.reshape(len(array), kind.list_size, *values.shape[1:])
+        if isinstance(values, RaggedArray) or values.ndim > 1:
+            raise _refusal(field, _FLATTEN)
+        return BytesArray(values.data, values.offsets, (len(array), kind.list_size))
     if isinstance(kind, _LISTS):
+        values = _inner_values(array.flatten(), field)
+        if isinstance(values, RaggedArray) or values.ndim > 1:
+            raise _refusal(field, _FLATTEN)
         lengths = pc.list_value_length(array).to_numpy()
-        return RaggedArray(_inner_values(array.flatten(), name), offsets_from(lengths))
-    if not _is_bytes(kind):
-        return array.to_numpy(zero_copy_only=not pa.types.is_boolean(kind))
+        return RaggedArray(values, offsets_from(lengths))
+    if pa.types.is_boolean(kind):
+        return array.to_numpy(zero_copy_only=False)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return array.to_numpy()
+    if kind not in _BYTES and not pa.types.is_fixed_size_binary(kind):
+        raise _refusal(field, _hint(kind))
     if not len(array):
         return BytesArray.from_list([])
     array = array.cast(pa.large_binary())
@@ -188,12 +134,33 @@ def _values(array: pa.Array, name: str) -> Any:
     return BytesArray(np.frombuffer(data or b"", np.uint8), offsets)
 
 
-def _inner_values(array: pa.Array, name: str) -> Any:
+def _inner_values(array: pa.Array, field: pa.Field) -> Any:
     array = _decoded(array)
     if array.null_count:
         raise SchemaError(
-            f"no feature can store column {name!r}: it has a null within a list; replace "
-            f"it, or {_OMIT}",
-            feature=name,
+            f"no feature can store column {field.name!r}: it has a null within a list; "
+            f"replace it, or {_OMIT}",
+            feature=field.name,
         )
-    return _values(array, name)
+    return _values(array, field)
+
+
+def _refusal(field: pa.Field, hint: str) -> SchemaError:
+    return SchemaError(
+        f"no feature can store column {field.name!r} of type {field.type}: {hint}",
+        feature=field.name,
+    )
+
+
+def _hint(kind: pa.DataType) -> str:
+    """Return how to store values of a type that no feature has."""
+    if pa.types.is_nested(kind):
+        return "make its fields separate columns, with pyarrow.Table.flatten()"
+    cast = ""
+    if pa.types.is_decimal(kind):
+        cast = "float64"
+    elif pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        cast = f"int{kind.bit_width}"
+    return (
+        f'cast it with types={{NAME: "{cast}"}} (--type NAME={cast})' if cast else _OMIT
+    )

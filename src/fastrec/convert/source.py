@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from fastrec.features.base import Spec
 from fastrec.hints import no_column
@@ -13,11 +14,10 @@ from fastrec.hints import no_column
 # The argument of `Writer.write_batch`: arrays and lists of the same length, by name.
 Columns: TypeAlias = dict[str, Any]
 
-T = TypeVar("T")
-
-
 # The fields of an image, audio or video of a Hugging Face dataset.
 MEDIA = {"bytes", "path"}
+
+NO_ROWS = "data must have at least one row, got none; use fastrec.Writer to write an empty file"
 
 
 def media_bytes(value: Mapping[str, Any] | None) -> bytes | None:
@@ -85,25 +85,19 @@ class Source(ABC):
         """Yield the batches, and count `n_skipped`."""
 
 
-def select_columns(
-    columns: Sequence[str] | None, available: Iterable[tuple[str, T]]
-) -> dict[str, T]:
-    """Return the available columns by name, or only `columns`, in that order."""
-    selected: dict[str, T] = {}
-    names = [name for name, _ in available]
-    for name, column in available:
-        if columns is not None and name not in columns:
-            continue
-        if name in selected:
-            raise ValueError(f"column names must be unique, got {name!r} twice")
-        selected[name] = column
-    for name in columns or ():
-        if name not in selected:
-            raise ValueError(no_column(name, names, "the data"))
-    if columns is not None and len(set(columns)) < len(columns):
-        raise ValueError(
-            f"columns= (--columns) must not repeat a name, got {columns!r}"
-        )
-    if not selected:
+def selected(columns: Sequence[str] | None, available: Sequence[str]) -> list[str]:
+    """Return the names of all available columns, or `columns` if these are available."""
+    names = list(available if columns is None else columns)
+    if not names:
         raise ValueError("the data must have at least one column, got none")
-    return selected if columns is None else {name: selected[name] for name in columns}
+    n_available, n_selected = Counter(available), Counter(names)
+    for name in names:
+        if name not in n_available:
+            raise ValueError(no_column(name, available, "the data"))
+        if n_available[name] > 1:
+            raise ValueError(f"column names must be unique, got {name!r} twice")
+        if n_selected[name] > 1:
+            raise ValueError(
+                f"columns= (--columns) must not repeat a name, got {columns!r}"
+            )
+    return names

@@ -1,14 +1,35 @@
-"""fastrec.write: columns, rows, Arrow tables and datasets -> TFRecord files."""
+"""Columns, rows, tables and files of other formats -> TFRecord files."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fastrec.convert.source import MEDIA, media_bytes
+import numpy as np
+
+from fastrec import _core
+from fastrec.convert.images import ImageSource
+from fastrec.convert.source import MEDIA, NO_ROWS, Source, media_bytes
+from fastrec.features.fixed import Raw
 from fastrec.options import extra
+from fastrec.printable import printable
+from fastrec.storage.parallel import Progress
+from fastrec.storage.paths import Paths, expand, local_path
 from fastrec.writer.writer import Writer
+
+_KIND_OF_SUFFIX = {
+    **dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow"),
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+}
+_KIND_OF_MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow"}
+
+_ACCEPTED = (
+    "pass a mapping of columns, an iterable of rows (mappings), an Arrow table or a "
+    "datasets.Dataset"
+)
 
 
 def write(
@@ -74,7 +95,6 @@ def write(
     if hasattr(data, "__arrow_c_stream__") or is_hugging_face:
         with extra("arrow", "writing Arrow tables"):
             from fastrec.convert.tables import ArrowSource
-            from fastrec.convert.to_tfrecords import write_tfrecords
         return write_tfrecords(ArrowSource(data), path, **options)
     if getattr(data, "features", None) and hasattr(data, "decode"):
         # An IterableDataset of Hugging Face would decode images.
@@ -85,17 +105,8 @@ def write(
         for i, row in enumerate(data):
             _write_row(writer, i, row)
         if not writer.n_records:
-            raise ValueError(
-                "data must have at least one row, got none; use fastrec.Writer to write "
-                "an empty file"
-            )
+            raise ValueError(NO_ROWS)
     return writer.files
-
-
-_ACCEPTED = (
-    "pass a mapping of columns, an iterable of rows (mappings), an Arrow table or a "
-    "datasets.Dataset"
-)
 
 
 def _as_stored(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,3 +129,171 @@ def _write_row(writer: Writer, i: int, row: object) -> None:
         if type(error) not in (TypeError, ValueError) or writer.closed:
             raise
         raise type(error)(f"row {i}: {error}") from error
+
+
+def write_tfrecords(
+    source: Source | Paths,
+    path: str | os.PathLike[str],
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> list[str]:
+    """Write a source to TFRecord files, one tf.train.Example per row.
+
+    Parameters
+    ----------
+    source : Source, or path-like, or iterable of path-like
+        A source returned by `open_source`, or its first argument.
+    path : path-like
+        The file or shard pattern, as for `fastrec.Writer`.
+    progress : callable, optional
+        Called after each batch with ``source.n_done`` and ``source.n_total``.
+    **options
+        Keyword arguments of `fastrec.Writer`: ``features=...``, ``overwrite=True``,
+        ``max_shard_bytes="200MB"``, ``num_shards=8``, ``compression="GZIP"``, ...
+
+    Returns
+    -------
+    list of str
+        The paths of the files.
+
+    Raises
+    ------
+    ValueError, fastrec.Error, ModuleNotFoundError, OSError
+        As for `open_source`, ``Source.batches`` and `fastrec.Writer`. After an error,
+        only complete files have their final names.
+
+    Examples
+    --------
+    >>> from fastrec import convert
+    >>> convert.write_tfrecords("pictures/", "train.tfrecord")  # doctest: +SKIP
+    """
+    if not isinstance(source, Source):
+        source = open_source(source)
+    features = {
+        # A null row may omit the feature.
+        name: dataclasses.replace(spec, default=np.zeros(spec.shape, spec.dtype))
+        if isinstance(spec, Raw)
+        else spec
+        for name, spec in source.features.items()
+    }
+    features |= options.pop("features", None) or {}
+    with Writer(path, features=features or None, **options) as writer:
+        for columns in source.batches():
+            writer.write_batch(columns)
+            if progress is not None:
+                progress(source.n_done, source.n_total)
+    return writer.files
+
+
+def open_source(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    types: Mapping[str, str] | None = None,
+    on_error: str = "raise",
+) -> Source:
+    """Open files of another format, to write them as TFRecord files.
+
+    Parameters
+    ----------
+    paths : path-like or iterable of path-like
+        Files, globs and directories, all of one kind:
+
+        ==============================  ================================================
+        .csv, .tsv (also gzipped),      the columns of the table; needs pyarrow
+        .parquet, .arrow, .feather
+        a directory of images           ``image``, ``height``, ``width``, ``depth``,
+                                        ``format``, ``filename``; with class folders also
+                                        ``label`` and ``class``; needs Pillow
+        ==============================  ================================================
+
+        Several tables are concatenated, and cast to the types of the first one.
+    columns : sequence of str, optional
+        The columns to read, in this order; by default all.
+    types : mapping of str to str, optional
+        Arrow types to cast columns of tables to: ``{"when": "int64"}``. For CSV they
+        replace the types inferred from the first 4 MiB.
+    on_error : {"raise", "skip"}, default "raise"
+        Policy for an image that cannot be read: raise an error, or skip it, log it and
+        count it in ``source.n_skipped``.
+
+    Returns
+    -------
+    Source
+        ``source.batches()`` yields columns for ``Writer.write_batch``;
+        ``source.features`` has the specs of columns that need one.
+
+    Raises
+    ------
+    ValueError
+        If the kind of a file is unknown, files cannot be combined, or a column is
+        missing.
+    CorruptionError
+        If a file is damaged or does not have the format of its suffix.
+    SchemaError
+        If no feature can store a column. Features store text, numbers and lists of them.
+    ModuleNotFoundError
+        If an extra is not installed.
+    OSError
+        If a file cannot be read.
+
+    Notes
+    -----
+    Tensors of two or more dimensions are written as one byte string per row, for
+    `fastrec.Raw`. A null omits the feature. Arrays are read with NumPy and written with
+    `fastrec.write`.
+
+    Examples
+    --------
+    >>> from fastrec import convert
+    >>> source = convert.open_source("*.parquet", columns=["text"])  # doctest: +SKIP
+    >>> next(source.batches())  # doctest: +SKIP
+    {'text': BytesArray([b'some', b'text'], shape=(2,))}
+    """
+    files: list[str] = []
+    for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
+        local = local_path(os.fspath(path))
+        files += [local] if os.path.isdir(local) else expand(local)
+    if not files:
+        raise ValueError("paths must name at least one file, got none")
+    kinds = {_kind(file): printable(file) for file in files}
+    if len(kinds) > 1:
+        raise ValueError(f"files must all be of one kind, got {kinds}")
+    ((kind, name),) = kinds.items()
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    if kind == "images":
+        if types:
+            raise ValueError(
+                f"types= requires tables (CSV, Parquet, Arrow), got {name}"
+            )
+        return ImageSource(files, columns, skips=on_error == "skip")
+    if on_error == "skip":
+        raise ValueError(f"on_error='skip' requires a directory of images, got {name}")
+    with extra("arrow", f"reading {kind} files"):
+        from fastrec.convert.tables import TableSource
+    return TableSource(kind, files, columns, types)
+
+
+def _kind(path: str) -> str:
+    if os.path.isdir(path):
+        return "images"
+    suffix = os.path.splitext(path.lower().removesuffix(".gz"))[1]
+    if kind := _KIND_OF_SUFFIX.get(suffix):
+        return kind
+    if _core.recognize(os.fsencode(path)) == "tfrecord":
+        raise ValueError(
+            f"{printable(path)} is already a TFRecord file; to write a table, use an "
+            "output path that ends in .parquet, .arrow or .feather"
+        )
+    with open(path, "rb") as file:
+        first_bytes = file.read(6)
+    for magic, kind in _KIND_OF_MAGIC.items():
+        if first_bytes.startswith(magic):
+            return kind
+    raise ValueError(
+        f"cannot recognize the format of {printable(path)}; supported are .csv, .tsv, "
+        ".parquet, .arrow and .feather files, and directories of images; read arrays (IDX, "
+        ".npy, .npz) with NumPy: fr.write(path, {...}); see docs/writing.md"
+    )
