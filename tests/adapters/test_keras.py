@@ -585,7 +585,7 @@ def test_columns_without_labels_warn_before_fit(ds: Untyped) -> None:
 
 def test_keys_that_make_no_sense_are_refused(ds: Untyped) -> None:
     loader = ds.select_columns(["x", "y"]).loader(4)
-    with pytest.raises(KeyError, match="no column 'label'; batches have 'x', 'y'"):
+    with pytest.raises(KeyError, match="no column 'label'; the batch has 'x', 'y'"):
         fr.keras.PyDataset(loader, label_key="label")
     with pytest.raises(ValueError, match="no input column"):
         fr.keras.PyDataset(loader, label_key=["x", "y"])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
+import logging
+import math
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, NoReturn, TypeVar
 
 from fastrec import _core
-from fastrec.arrays.batch import Batch
 from fastrec.caller_warnings import warn_caller
 from fastrec.errors import Error
 from fastrec.features.missing import absence
-from fastrec.hints import nearest
+from fastrec.hints import no_column
 from fastrec.lifecycle import close_at_exit, is_exiting, renew_after_fork
 from fastrec.loader.decoder import BatchDecoder, plan_epoch
 from fastrec.loader.options import LoaderOptions
@@ -22,7 +23,12 @@ from fastrec.loader.progress import Cursor, Progress
 from fastrec.loader.skipped_rows import check_limit
 from fastrec.loader.stats import clock
 from fastrec.loader.transform_pool import TransformedBatches, TransformPool
+from fastrec.on_error import counted
 from fastrec.storage.fetched import Fetched
+
+B = TypeVar("B")
+
+_log = logging.getLogger("fastrec")
 
 
 class BatchIterator(Iterator[Any]):
@@ -138,8 +144,10 @@ class BatchIterator(Iterator[Any]):
                 limit = self._options.max_errors
                 check_limit(delivered.skipped, at.n_skipped, limit)
             if self._names is not None:
-                columns = _columns(delivered.batch, self._names)
-                delivered = delivered._replace(batch=columns)
+                columns: dict[Any, Any] = delivered.batch
+                check_columns(self._names, columns)
+                values = tuple(columns[name] for name in self._names)
+                delivered = delivered._replace(batch=values)  # type: ignore[arg-type]
             return delivered
         except Exception as error:
             if self._is_closed:
@@ -228,7 +236,11 @@ class BatchIterator(Iterator[Any]):
             return False
         self._is_finished = True
         self.close()
-        at.iteration.skipped.log(at.n_skipped, at.epoch)
+        if at.n_skipped:
+            n_skipped = counted(at.n_skipped, "record")
+            _log.warning(
+                "skipped %s in epoch %d (see loader.report)", n_skipped, at.epoch
+            )
         return True
 
     def _watch(self, at: Cursor, delivered: Delivered | None) -> None:
@@ -297,25 +309,61 @@ class BatchIterator(Iterator[Any]):
         self.close()
 
 
+def check_columns(names: Iterable[object], columns: Collection[object]) -> None:
+    """Raise a KeyError unless batches with `columns` have all of `names`."""
+    for name in names:
+        if name not in columns:
+            raise KeyError(no_column(name, columns, "the batch"))
+
+
+class TupleBatches:
+    """The batches of a loader as tuples of columns; see `Loader.tuples`."""
+
+    def __init__(self, loader: Any, names: tuple[str | bytes, ...]) -> None:
+        self._loader = loader
+        self._names = names
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        iterator: Iterator[tuple[Any, ...]] = self._loader._iterate(self._names)
+        return iterator
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __repr__(self) -> str:
+        return f"<tuples {self._names} of {self._loader!r}>"
+
+
+class RepeatedEpochs(Iterator[B]):
+    """The batches of consecutive epochs, also after an interrupt; see `Loader.repeat`."""
+
+    def __init__(self, loader: Iterable[B], n_epochs: float) -> None:
+        self._loader = loader
+        self._n_left = n_epochs
+        self._epoch: Iterator[B] | None = None
+        self._is_empty = True
+
+    def __next__(self) -> B:
+        while self._n_left:
+            if self._epoch is None:
+                self._is_empty = True
+                self._epoch = iter(self._loader)
+            for batch in self._epoch:
+                # Python handles signals at calls and jumps. There are none between
+                # taking the batch and returning it, so no batch is lost.
+                self._is_empty = False
+                return batch
+            if self._is_empty and self._n_left == math.inf:
+                raise ValueError(
+                    "cannot repeat an epoch that has no batches; pass epochs="
+                )
+            self._n_left -= 1
+            self._epoch = None
+        raise StopIteration
+
+
 def _stop(decoder: BatchDecoder, transformed: TransformedBatches | None) -> None:
     """Stop the threads of the pipeline, and skip the transforms that have not begun."""
     decoder.pipeline.stop()
     if transformed is not None:
         transformed.close()
-
-
-def _columns(batch: Batch, names: tuple[str | bytes, ...]) -> Any:
-    check_columns_exist(names, batch)
-    columns: dict[Any, Any] = batch
-    return tuple(columns[name] for name in names)
-
-
-def check_columns_exist(names: Iterable[object], columns: Iterable[object]) -> None:
-    """Raise a KeyError unless all `names` are among `columns`."""
-    known = list(columns)
-    for name in names:
-        if name not in known:
-            meant = nearest(str(name), [str(column) for column in known])
-            hint = "" if meant is None else f"; did you mean {meant!r}?"
-            listed = ", ".join(map(repr, known))
-            raise KeyError(f"no column {name!r}; batches have {listed}{hint}")

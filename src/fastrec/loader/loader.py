@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
+import math
 import weakref
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +20,21 @@ from fastrec.display import table
 from fastrec.features.padded import any_width_columns
 from fastrec.hints import missing_attribute
 from fastrec.lifecycle import renew_after_fork
-from fastrec.loader.iterables import RepeatedEpochs, TupleBatches
-from fastrec.loader.iterator import BatchIterator, check_columns_exist
+from fastrec.loader.iterator import (
+    BatchIterator,
+    RepeatedEpochs,
+    TupleBatches,
+    check_columns,
+)
 from fastrec.loader.options import LoaderOptions
-from fastrec.loader.progress import Progress
-from fastrec.loader.ranks import current_rank
+from fastrec.loader.plan import EpochPlan, Planner
+from fastrec.loader.progress import STATE_VERSION, Progress, checked_state
+from fastrec.loader.ranks import Rank, RankFinder, current_rank
 from fastrec.loader.skipped_rows import without_rows
 from fastrec.loader.stats import LoaderStats
-from fastrec.loader.training_run import TrainingRun
 from fastrec.loader.transform_pool import TransformPool
 from fastrec.on_error import Report
-from fastrec.options import (
-    non_negative_int,
-)
+from fastrec.options import non_negative_int
 from fastrec.transforms.batch_info import BatchInfo
 
 if TYPE_CHECKING:
@@ -45,7 +49,15 @@ else:
 _log = logging.getLogger("fastrec")
 
 
-class Loader(TrainingRun, Generic[B]):
+class RecordLocation(NamedTuple):
+    """Where a record is stored."""
+
+    path: str
+    record: int  # in the file, from 0
+    offset: int  # byte where its frame begins
+
+
+class Loader(Generic[B]):
     """An iterable of the batches of a dataset; returned by `Dataset.loader`.
 
     Each ``for`` over a loader is one epoch. A new ``for`` ends the previous one, also
@@ -85,7 +97,9 @@ class Loader(TrainingRun, Generic[B]):
         dataset: Any,
     ) -> None:
         seed = non_negative_int("seed", seed, 2**64 - 1)
-        super().__init__(options, Progress(seed), current_rank)
+        self._options = options
+        self._progress = Progress(seed)
+        self._find_rank: RankFinder = current_rank
         self._dataset = dataset
         self._create_pool()
         if self.world_size > 1:
@@ -133,6 +147,123 @@ class Loader(TrainingRun, Generic[B]):
         It grows with each delivered batch, and the next ``for`` resets it.
         """
         return self._progress.report()
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of this rank in a full batch; None with ``batches=``."""
+        return self._planner.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is skipped."""
+        return self._planner.drop_last
+
+    @property
+    def pad_last(self) -> bool:
+        """Whether the last batch is filled with padding."""
+        return self._planner.pad_last
+
+    @property
+    def seed(self) -> int:
+        """The seed of the order and of the transforms' random generators."""
+        return self._progress.cursor.seed
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process among those that share the epoch."""
+        return self._planner.rank.rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of processes that share the epoch."""
+        return self._planner.rank.world_size
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last delivered batch, or the next one after the epoch's end."""
+        return self._progress.cursor.epoch
+
+    @property
+    def step(self) -> int:
+        """The number of steps of this epoch that were delivered, or skipped by `seek`."""
+        return self._progress.cursor.step
+
+    def __len__(self) -> int:
+        """Return the steps of the current epoch, the same on all ranks.
+
+        Builds the index of the dataset if it has none.
+        """
+        at = self._progress.cursor
+        if not at.is_begun:
+            self._begin_at(at.step)
+        return self._plan().n_steps
+
+    @property
+    def batch_sampler(self) -> SimpleNamespace:
+        """An object with the attribute ``sampler``, which is this loader.
+
+        Lightning calls ``batch_sampler.sampler.set_epoch`` before each epoch, so a run
+        that it resumes at the end of an epoch has the order of the next one.
+        """
+        return SimpleNamespace(sampler=self)
+
+    # The plan of the rank of this process.
+
+    @property
+    def _planner(self) -> Planner:
+        return self._planner_at(self._progress.cursor.step)
+
+    def _planner_at(self, step: int) -> Planner:
+        """Return the planner of the epoch; at step 0, of the rank of this process now."""
+        if not step:
+            self._adopt(self._current_planner())
+        return self._options.planner
+
+    def _current_planner(self) -> Planner:
+        """Return the planner of the rank that this process has now."""
+        planner = self._options.planner
+        rank = self._find_rank(planner.rank)
+        is_same = rank.is_same(planner.rank)
+        return planner if is_same else dataclasses.replace(planner, rank=rank)
+
+    def _adopt(self, planner: Planner) -> None:
+        if planner is not self._options.planner:
+            self._options = dataclasses.replace(self._options, planner=planner)
+            if planner.rank.world_size > 1:
+                _log.info("this loader is %s", planner.rank)
+
+    def _follow(self, find_rank: RankFinder) -> None:
+        """Take the rank from `find_rank`, now and at each beginning of an epoch.
+
+        Raises a ValueError as `_begin_at` does.
+        """
+        self._find_rank = find_rank
+        self._begin_at(self._progress.cursor.begun().step)
+
+    def _begin_at(self, step: int) -> None:
+        """Prepare to read from a step, as the rank that this process has now.
+
+        Raises a ValueError if the loader has reached the step as another rank.
+        """
+        planner = self._current_planner()
+        if step and planner is not self._options.planner:
+            raise ValueError(
+                f"the loader reached step {step} of epoch {self.epoch} as {self._rank}, "
+                f"but this process is {planner.rank} now: make the process group first, "
+                "then call loader.load_state_dict(state) or loader.seek(step)"
+            )
+        self._adopt(planner)
+
+    @property
+    def _phase(self) -> int:
+        return self._progress.cursor.phase
+
+    def _plan(self, epoch: int | None = None) -> EpochPlan:
+        at = self._progress.cursor
+        planner = self._planner_at(at.step)
+        if epoch is None or epoch == at.epoch:
+            return planner.plan(at.seed, at.epoch, at.phase)
+        return planner.plan(at.seed, epoch)
 
     def __repr__(self) -> str:
         size = (
@@ -224,7 +355,7 @@ class Loader(TrainingRun, Generic[B]):
                 f"got {names!r}"
             )
         if self._options.conversion is None and not self._has_transforms:
-            check_columns_exist(names, self._options.collator().column_names)
+            check_columns(names, self._options.collator().column_names)
         return TupleBatches(self, names)
 
     def repeat(self, epochs: int | None = None) -> Iterator[B]:
@@ -235,9 +366,8 @@ class Loader(TrainingRun, Generic[B]):
         ValueError
             If `epochs` is None and an epoch has no batches.
         """
-        if epochs is not None:
-            epochs = non_negative_int("epochs", epochs)
-        return RepeatedEpochs(self, epochs)
+        n_epochs = math.inf if epochs is None else non_negative_int("epochs", epochs)
+        return RepeatedEpochs(self, n_epochs)
 
     def batch(self, step: int, epoch: int | None = None) -> B:
         """Return the batch of one step, without changing the loader's state.
@@ -289,6 +419,174 @@ class Loader(TrainingRun, Generic[B]):
         """
         at = self._progress.cursor
         return self.batch(at.step, at.epoch)
+
+    # The place in the training run.
+
+    def seek(self, step: int) -> None:
+        """Move to a step of the current epoch, with which the next ``for`` starts.
+
+        Ends a running iteration. ``seek(len(loader))`` moves to the next epoch. After
+        `load_state_dict` with another batch size, steps are those of the rest of the
+        epoch; step 0 restarts the whole epoch.
+
+        Raises
+        ------
+        IndexError
+            If the epoch has no such step.
+        """
+        step = non_negative_int("step", step)
+        planner, at = self._current_planner(), self._progress.cursor
+        # The first step of a cut epoch may be too short for all ranks.
+        phase = at.phase if step and planner is self._options.planner else 0
+        n_steps = planner.plan(at.seed, at.epoch, phase).n_steps
+        if step > n_steps:
+            raise IndexError(
+                f"step {step} is out of range: the epoch has {n_steps:,} steps"
+            )
+        self._move(at.seed, at.epoch, step, phase, planner)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Start `epoch` with the next ``for``.
+
+        A loop ``for epoch in ...: loader.set_epoch(epoch)`` works but does not need the
+        call: the loader counts epochs itself. The call keeps a step that
+        `load_state_dict` or `seek` has set in this epoch, and an iterator that has
+        delivered no batch yet, which then delivers those of `epoch`.
+        """
+        epoch = non_negative_int("epoch", epoch)
+        at, iterator = self._progress.cursor, self._running()
+        if epoch == at.epoch and not at.is_begun:
+            return
+        if iterator is not None and iterator.is_unopened:
+            self._progress.move(at.seed, epoch, 0, 0)
+        else:
+            self._move(at.seed, epoch, 0, 0, self._options.planner)
+
+    def _move(
+        self, seed: int, epoch: int, step: int, phase: int, planner: Planner
+    ) -> None:
+        if step and step == planner.plan(seed, epoch, phase).n_steps:
+            epoch, step, phase = epoch + 1, 0, 0
+        self._end_epoch()
+        self._progress.move(seed, epoch, step, phase)
+        self._adopt(planner)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position after the last delivered batch.
+
+        The state has less than 400 bytes of JSON-compatible values and is the same on all
+        ranks. It does not depend on batch size, ranks or threads. After an error, it is
+        the position before the batch that failed; after an epoch, the start of the next
+        one. Builds the index of the dataset if it has none.
+        """
+        at = self._progress.cursor  # read once: another thread may take a batch
+        planner = self._planner_at(at.step)
+        plan = planner.plan(at.seed, at.epoch, at.phase)
+        epoch, position = at.epoch, plan.begin_of(at.step)
+        if at.step and at.step == plan.n_steps:
+            epoch, position = epoch + 1, 0
+        return {
+            "version": STATE_VERSION,
+            "fingerprint": self._options.view.fingerprint(),
+            "order": planner.state(),
+            "seed": at.seed,
+            "epoch": epoch,
+            "position": position,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
+        """Resume at a saved position, where the next ``for`` continues.
+
+        The state may come from a loader with another batch size, world size or number of
+        threads. The rest of the epoch is delivered exactly once, in batches of this
+        loader's size. The seed of the state replaces this loader's. Ends a running
+        iteration.
+
+        Parameters
+        ----------
+        state : mapping
+            The result of `state_dict`, also after a round trip through JSON.
+        strict : bool, default True
+            Raise an error if the state was saved for a different dataset: other records,
+            another order of files or another selection. Copies of the files are equal.
+
+        Raises
+        ------
+        ValueError
+            If `state` is invalid, was saved with another order or, with `strict`, for a
+            different dataset; or if the ranks cannot share the rest of the epoch.
+        """
+        planner = self._current_planner()
+        saved_for, order, seed, epoch, position = checked_state(state).values()
+        if order != planner.state():
+            raise ValueError(
+                f"state was saved with a different order: {order}, this loader has "
+                f"{planner.state()}"
+            )
+        if strict and saved_for != (expected := self._options.view.fingerprint()):
+            raise ValueError(
+                "state was saved for a different dataset (fingerprint "
+                f"{saved_for}, expected {expected}): files, their order or the "
+                "selection differ; pass strict=False to load it anyway"
+            )
+        n_positions = planner.plan(seed, epoch).n_positions
+        if position > n_positions:
+            raise ValueError(
+                f"position of the state must be at most {n_positions:,}, the positions of "
+                f"an epoch, got {position:,}"
+            )
+        phase = position % planner.global_batch_size
+        plan = planner.plan(seed, epoch, phase)
+        step = plan.step_at(position)
+        if plan.begin_of(step) != position:
+            raise ValueError(
+                f"position {position:,} of the state must be the start of a batch of "
+                "batches(seed, epoch), which returns other batches than when the state was "
+                "saved"
+            )
+        self._move(seed, epoch, step, phase, planner)
+
+    def records_at(self, step: int, epoch: int | None = None) -> list[RecordLocation]:
+        """Return the records of this rank in a step.
+
+        Returns
+        -------
+        list of RecordLocation
+            Named tuples ``(path, record, offset)``, one for each row except padding: the
+            file, the number of the record in it, and the byte where its frame begins.
+
+        Raises
+        ------
+        IndexError
+            If the epoch has no such step.
+        """
+        _, records = self._plan_with(step, epoch).rows(step)
+        view = self._options.view
+        places = view.places(records[records >= 0])
+        return [RecordLocation(view.files.files[i], *place) for i, *place in places]
+
+    def _plan_with(self, step: int, epoch: int | None) -> EpochPlan:
+        """Return the plan of an epoch; raise an IndexError unless it has the step."""
+        step = non_negative_int("step", step)
+        epoch = self.epoch if epoch is None else non_negative_int("epoch", epoch)
+        plan = self._plan(epoch)
+        if step >= plan.n_steps:
+            raise IndexError(
+                f"step {step} is out of range: the epoch has {plan.n_steps:,} steps"
+            )
+        return plan
+
+    def _end_epoch(self) -> None:
+        if (iterator := self._running()) is not None:
+            iterator.close()
+
+    def _running(self) -> BatchIterator | None:
+        ref = self._progress.cursor.iteration.iterator
+        return None if ref is None else ref()
+
+    @property
+    def _rank(self) -> Rank:
+        return self._options.planner.rank
 
     # Errors for code that treats a Loader as rows or as an array. Hidden from type
     # checkers, which report such code themselves.
@@ -388,9 +686,8 @@ class Loader(TrainingRun, Generic[B]):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._dataset = state["_dataset"]
-        progress = Progress(*state["_place"])
-        super().__init__(state["_options"], progress, state["_find_rank"])
+        self._progress = Progress(*state.pop("_place"))
+        self.__dict__.update(state)
         self._create_pool()
 
     def __enter__(self) -> Self:

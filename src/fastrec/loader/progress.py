@@ -1,15 +1,25 @@
-"""Progress: the cursor of a loader in its training run, counts and times."""
+"""Progress: the place of a loader in its training run, counts, times and states."""
 
 from __future__ import annotations
 
+import logging
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fastrec import _core
-from fastrec.loader.skipped_rows import SkippedRow, SkippedRows
+from fastrec.loader.skipped_rows import SkippedRow
 from fastrec.loader.stats import LoaderStats, Times
 from fastrec.on_error import Report, SkippedRegion
+
+_log = logging.getLogger("fastrec")
+
+_MAX_REGIONS = 10_000  # in the report of a loader
+
+STATE_VERSION = 1
+_STATE = {"fingerprint": str, "order": dict, "seed": int, "epoch": int, "position": int}
 
 
 class Iteration:
@@ -17,18 +27,31 @@ class Iteration:
 
     def __init__(self) -> None:
         self.iterator: weakref.ref[Any] | None = None
-        self.skipped = SkippedRows()
         # Damaged framing, by file and first byte; a reopened epoch finds it again.
-        self.gaps: dict[tuple[str, int], SkippedRegion] = {}
+        self._gaps: dict[tuple[str, int], SkippedRegion] = {}
+        # May end with rows of batches that an interrupt has discarded. Cursors count
+        # those of delivered batches.
+        self._rows: list[SkippedRegion] = []
 
     def add_gaps(self, regions: Iterable[SkippedRegion]) -> None:
         """Add regions of damaged framing to the report."""
-        self.gaps |= {(region.path, region.begin): region for region in regions}
+        self._gaps |= {(region.path, region.begin): region for region in regions}
+
+    def add_rows(self, n_before: int, rows: Sequence[SkippedRow]) -> None:
+        """Add the skipped or masked rows of a batch after the first `n_before`."""
+        regions = [row.region for row in rows]
+        if not n_before:
+            _log.warning(
+                "skipping or masking a row (loader.report lists all of them): %s",
+                regions[0],
+            )
+        if n_before < _MAX_REGIONS:
+            self._rows[n_before:] = regions[: _MAX_REGIONS - n_before]
 
     def report(self, n_skipped: int) -> Report:
         """Return the damaged framing and the first `n_skipped` rows."""
-        rows = self.skipped.report(n_skipped)
-        return Report((*self.gaps.values(), *rows.regions), rows.unlisted)
+        rows = self._rows[:n_skipped]
+        return Report((*self._gaps.values(), *rows), n_skipped - len(rows))
 
 
 class Cursor(NamedTuple):
@@ -59,7 +82,7 @@ class Cursor(NamedTuple):
     ) -> Cursor:
         """Return the cursor after a batch, and report its skipped rows."""
         if skipped:
-            self.iteration.skipped.add(self.n_skipped, skipped)
+            self.iteration.add_rows(self.n_skipped, skipped)
         values = (
             self.iteration,
             self.seed,
@@ -114,3 +137,30 @@ class Progress:
         """Return the counts and times."""
         at = self.cursor
         return self.times.stats(at.n_batches, at.n_records, at.n_bytes)
+
+
+def checked_state(state: object) -> dict[str, Any]:
+    """Return the values of a state as plain values, or raise a ValueError."""
+    keys = ("version", *_STATE)
+    if isinstance(state, Mapping) and (
+        state.get("version", STATE_VERSION) != STATE_VERSION
+    ):
+        raise ValueError(
+            f"version of the state must be {STATE_VERSION} for this release of fastrec, "
+            f"got {state['version']!r}"
+        )
+    if not isinstance(state, Mapping) or set(state) != set(keys):
+        given = list(state) if isinstance(state, Mapping) else type(state).__name__
+        raise ValueError(
+            f"state of a loader must be a dict with the keys {keys}, got {given}"
+        )
+    values: dict[str, Any] = {}
+    for name, kind in _STATE.items():
+        value = state[name]
+        if isinstance(value, (np.integer, np.ndarray)) and np.ndim(value) == 0:
+            value = value.item()  # checkpoints may contain integers of NumPy
+        is_valid = isinstance(value, kind) and not isinstance(value, bool)
+        if not is_valid or (kind is int and not 0 <= value < 2**64):
+            raise ValueError(f"invalid {name} in the state of a loader: {value!r}")
+        values[name] = value
+    return values

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fastrec.errors import Error, add_note
-from fastrec.on_error import ErrorPolicy, Report, SkippedRegion, SkippedSpan, counted
+from fastrec.on_error import ErrorPolicy, SkippedRegion, SkippedSpan
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.places import Places
 
-_log = logging.getLogger("fastrec")
-
 RowPolicy: TypeAlias = Literal["raise", "skip", "mask"]
-
-_MAX_REGIONS = 10_000  # in the report of a loader
 
 
 def row_policy(on_error: ErrorPolicy, *, keeps_shape: bool) -> RowPolicy:
@@ -64,42 +59,6 @@ def without_rows(
     if policy == "mask":
         return info._masked(rows)
     return info._of_rows(np.delete(np.arange(len(info.positions)), rows))
-
-
-class SkippedRows:
-    """The skipped and masked rows of one epoch, in order.
-
-    It may have rows of batches that an interrupt has discarded, so the caller counts the
-    rows of delivered batches.
-    """
-
-    def __init__(self) -> None:
-        self._regions: list[SkippedRegion] = []
-
-    def report(self, n_rows: int) -> Report:
-        """Return a report of the first `n_rows` rows."""
-        regions = tuple(self._regions[:n_rows])
-        return Report(regions, n_rows - len(regions))
-
-    def add(self, n_before: int, rows: Sequence[SkippedRow]) -> None:
-        """Add the rows of a batch after the first `n_before`."""
-        regions = [row.region for row in rows]
-        if not n_before:
-            _log.warning(
-                "skipping or masking a row (loader.report lists all of them): %s",
-                regions[0],
-            )
-        if n_before < _MAX_REGIONS:
-            self._regions[n_before:] = regions[: _MAX_REGIONS - n_before]
-
-    def log(self, n_rows: int, epoch: int) -> None:
-        """Log the number of rows at the end of an epoch."""
-        if n_rows:
-            _log.warning(
-                "skipped %s in epoch %d (see loader.report)",
-                counted(n_rows, "record"),
-                epoch,
-            )
 
 
 def check_limit(

@@ -9,6 +9,7 @@ import numpy as np
 
 from fastrec.arrays.batch import Batch
 from fastrec.loader.collate import VALID
+from fastrec.loader.iterator import check_columns
 from fastrec.sources.view import SOURCE
 
 NO_BATCHES = "cannot determine the shapes of batches: an epoch has no batches"
@@ -41,10 +42,8 @@ class Targets:
 
     def check(self, names: Sequence[Key]) -> None:
         """Raise a KeyError or ValueError if batches with these columns are invalid."""
-        for key in [*self._labels, self._weight_key]:
-            if key is not None and key not in names:
-                listed = ", ".join(map(repr, names))
-                raise KeyError(f"no column {key!r}; batches have {listed}")
+        weights = () if self._weight_key is None else (self._weight_key,)
+        check_columns((*self._labels, *weights), names)
         if not self._inputs(names):
             raise ValueError("no input column: every column is a label or weight")
 
