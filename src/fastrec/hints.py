@@ -141,12 +141,21 @@ def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str | None:
     return close[0] if close else None
 
 
-def no_column(name: object, columns: Iterable[object], owner: str) -> str:
-    """Return the message for a column that `owner` does not have."""
+def did_you_mean(
+    name: object, names: Iterable[object], form: str = "{!r}", cutoff: float = 0.6
+) -> str:
+    """Return "; did you mean ...?" with the most similar of `names`, or ""."""
+    meant = nearest(str(name), list(map(str, names)), cutoff)
+    return "" if meant is None else f"; did you mean {form.format(meant)}?"
+
+
+def no_column(
+    name: object, columns: Iterable[object], owner: str, kind: str = "column"
+) -> str:
+    """Return the message for a column, or another `kind`, that `owner` does not have."""
     known = list(columns)
-    meant = nearest(str(name), [str(column) for column in known])
-    hint = "" if meant is None else f"; did you mean {meant!r}?"
-    return f"no column {name!r}; {owner} has {', '.join(map(repr, known))}{hint}"
+    listed = ", ".join(map(repr, known))
+    return f"no {kind} {name!r}; {owner} has {listed}{did_you_mean(name, known)}"
 
 
 def checked_names(function: Callable[P, R]) -> Callable[P, R]:
@@ -165,12 +174,9 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
                 continue
             text = f"{called}() has no option {name!r}"
             right = _HINTS["option"].get(name, "")
-            meant = nearest(name, names)
             if right.split("=")[0] in names or "(" in right.split("=")[0]:
-                text += f"; use {right}"
-            elif meant is not None:
-                text += f"; did you mean {meant}=?"
-            raise TypeError(text)
+                raise TypeError(f"{text}; use {right}")
+            raise TypeError(text + did_you_mean(name, names, "{}="))
         for name in required:
             if name not in kwargs:
                 hint = _HINTS["required"].get(name, f"{name}=")
@@ -191,6 +197,6 @@ def missing_attribute(owner: object, name: str) -> AttributeError:
     hints = next((_HINTS[kind] for kind in kinds if kind in _HINTS), {})
     if hint := hints.get(name):
         text += f"; use {hint}"
-    elif not name.startswith("_") and (meant := nearest(name, dir(owner), 0.7)):
-        text += f"; did you mean {meant}?"
+    elif not name.startswith("_"):
+        text += did_you_mean(name, dir(owner), "{}", 0.7)
     return AttributeError(text)

@@ -47,7 +47,7 @@ def test_an_error_about_a_missing_feature_lists_the_names_of_the_record(
     with pytest.raises(fr.SchemaError) as caught:
         parse(record, fr.FixedLen((), "int64"))
     reason = caught.value.reason
-    assert reason.endswith("the record has 'image', 'label': did you mean 'label'?")
+    assert reason.endswith("the record has 'image', 'label'; did you mean 'label'?")
     assert "default=" not in reason
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
@@ -58,7 +58,7 @@ def test_an_error_about_a_missing_feature_advises_a_default_if_no_name_is_simila
     record = fr.encode_example({"image": b"..."})
     with pytest.raises(fr.SchemaError, match="the record has 'image' \\(pass default="):
         tf_io.parse_single_example(record, {"weight": fr.FixedLen((), "float32")})
-    with pytest.raises(fr.SchemaError, match="the record has 'Weight': did you mean"):
+    with pytest.raises(fr.SchemaError, match="the record has 'Weight'; did you mean"):
         tf_io.parse_single_example(
             fr.encode_example({"Weight": 1.0}), {"WEIGHT": fr.FixedLen(())}
         )
@@ -75,7 +75,7 @@ def test_a_missing_feature_list_names_the_lists_of_the_record() -> None:
     record = fr.encode_sequence_example(
         context={"id": 1}, feature_lists={"frames": [[1], [2]]}
     )
-    with pytest.raises(fr.SchemaError, match="has 'frames': did you mean 'frames'"):
+    with pytest.raises(fr.SchemaError, match="has 'frames'; did you mean 'frames'"):
         tf_io.parse_single_sequence_example(
             record,
             sequence_features={

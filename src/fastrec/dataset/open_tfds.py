@@ -13,7 +13,7 @@ from fastrec.dataset.open import open as open_files
 from fastrec.errors import SchemaError
 from fastrec.features.image import Image
 from fastrec.features.schema import Features, Schema, as_schema_or_names
-from fastrec.hints import checked_names, nearest
+from fastrec.hints import checked_names, no_column
 from fastrec.on_error import ErrorPolicy
 from fastrec.options import Limits
 from fastrec.sources.selection import Selection
@@ -160,9 +160,6 @@ def _chosen(names: Iterable[str | bytes], columns: Sequence[str]) -> list[str]:
     for name in names:
         below = [c for c in columns if c == name or c.startswith(f"{name!s}/")]
         if not below:
-            meant = nearest(str(name), columns)
-            hint = "" if meant is None else f"; did you mean {meant!r}?"
-            listed = ", ".join(map(repr, columns))
-            raise SchemaError(f"no feature {name!r}; the dataset has {listed}{hint}")
+            raise SchemaError(no_column(name, columns, "the dataset", "feature"))
         chosen |= dict.fromkeys(below)
     return list(chosen)

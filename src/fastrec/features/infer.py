@@ -20,7 +20,7 @@ from fastrec.features.fixed import FixedLen, VarLen
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.record import Record
 from fastrec.features.schema import Note, Schema
-from fastrec.hints import nearest
+from fastrec.hints import did_you_mean
 
 # Sampled records, spread evenly over the data.
 SAMPLE_RECORDS = 4096
@@ -163,11 +163,10 @@ def _schema_of(
         for name in names:
             if name not in readable:
                 listed = ", ".join(map(repr, readable))
-                similar = nearest(str(name), [str(known) for known in readable])
                 raise SchemaError(
                     f"cannot infer a spec of {name!r}: {n_sampled:,} sampled records "
                     f"have no values of it; they have {listed}"
-                    + (f"; did you mean {similar!r}?" if similar else ""),
+                    f"{did_you_mean(name, readable)}",
                     code="no_schema",
                 )
         readable = {name: readable[name] for name in names}

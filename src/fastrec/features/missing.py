@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fastrec import _core
 from fastrec.features.schema import Schema
-from fastrec.hints import nearest
+from fastrec.hints import did_you_mean
 
 # Maximum number of names or columns in a message.
 _MAX_LISTED = 20
@@ -35,9 +35,7 @@ def reason(text: str, feature: str, names: Sequence[str], advice: str) -> str:
     advice = f" ({advice})" if advice else ""
     if feature in names:
         return f"{text}; the record has it, but without a kind of values{advice}"
-    return (
-        f"{text}; the record has {_listed(names)}{_similar(feature, names) or advice}"
-    )
+    return f"{text}; the record has {_listed(names)}{did_you_mean(feature, names) or advice}"
 
 
 def absence(
@@ -64,7 +62,7 @@ def absence(
         columns.append(
             f"column {spec.name!r} has no values, because the "
             f"first {n_records:,} records do not have feature {key!r}; one of them has "
-            f"{_listed(names)}{_similar(key, names)}"
+            f"{_listed(names)}{did_you_mean(key, names)}"
         )
     text = "\n".join(columns[:_MAX_LISTED])
     if len(columns) > _MAX_LISTED:
@@ -77,8 +75,3 @@ def _listed(names: Sequence[str]) -> str:
     if len(names) > _MAX_LISTED:
         listed += f" and {len(names) - _MAX_LISTED:,} more"
     return listed or "no features"
-
-
-def _similar(feature: str, names: Sequence[str]) -> str:
-    similar = nearest(feature, names)
-    return f": did you mean {similar!r}?" if similar is not None else ""

@@ -27,7 +27,7 @@ from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open as open_dataset
 from fastrec.features.infer import name_of
 from fastrec.features.schema import Features
-from fastrec.hints import nearest
+from fastrec.hints import did_you_mean
 from fastrec.loader.loader import Loader
 from fastrec.options import BATCH_BYTES, rows_per_batch
 from fastrec.ray.blocks import block_schema, blocks_of
@@ -144,8 +144,7 @@ def _check_options(options: Collection[str]) -> None:
     known = [name for name in (*own, *of_ray) if "_options" not in name]
     for name in options:
         if name not in of_ray:
-            meant = nearest(name, known)
-            hint = "" if meant is None else f"; did you mean {meant}=?"
+            hint = did_you_mean(name, known, "{}=")
             raise TypeError(f"read_tfrecords() has no option {name!r}{hint}")
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fastrec.hints import nearest
+from fastrec.hints import no_column
 
 _TERM = re.compile(r"(?P<split>[\w-]+)(\[(?P<slice>[\d\w%:.-]+)\])?")
 _BOUND = re.compile(r"((?P<value>-?[\d_.]+)(?P<unit>%|shard)?)?")
@@ -68,11 +68,7 @@ def _pieces(term: str, split: str, lengths: Mapping[str, Sequence[int]]) -> list
             )
         return [piece for each in lengths for piece in _pieces(each, split, lengths)]
     if name not in lengths:
-        meant = nearest(name, list(lengths))
-        hint = "" if meant is None else f"; did you mean {meant!r}?"
-        raise ValueError(
-            f"no split {name!r}; the dataset has {', '.join(map(repr, lengths))}{hint}"
-        )
+        raise ValueError(no_column(name, lengths, "the dataset", "split"))
     shards = lengths[name]
     begin, end = (0, sum(shards)) if text is None else _bounds(text, split, shards)
     ends = itertools.accumulate(shards)
