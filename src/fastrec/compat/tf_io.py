@@ -28,7 +28,7 @@ from fastrec.errors import DecodeError, SchemaError
 from fastrec.example import parse
 from fastrec.example.parse import Strings
 from fastrec.features.base import numpy_dtype
-from fastrec.features.ragged import Partition, Ragged
+from fastrec.features.ragged import Keyed, Ragged
 from fastrec.features.tensor import SerializedTensor, serialized_rows
 from fastrec.storage.paths import Paths
 from fastrec.writer.writer import Writer
@@ -84,7 +84,7 @@ class RaggedFeature(NamedTuple):
 
     dtype: Any
     value_key: str | bytes | None = None
-    partitions: Sequence[Partition] = ()
+    partitions: Sequence[Keyed | Ragged.UniformRowLength] = ()
     row_splits_dtype: Any = "int32"
     validate: bool = False
 

@@ -34,72 +34,20 @@ def _check_not_empty(name: str, key: str | bytes | None) -> None:
         raise SchemaError(f"{name} must be a feature name, got {key!r}")
 
 
-@dataclass(frozen=True, repr=False)
-class _Keyed:
-    """Base of the partitions that are stored in a feature."""
+@dataclass(frozen=True)
+class Keyed:
+    """Base of the partitions that are stored in a feature of int64 values."""
 
     key: str | bytes
-    _kind: ClassVar[str] = ""
+    kind: ClassVar[str]
 
     def __post_init__(self) -> None:
         checked_keys("partition key", [self.key])
         _check_not_empty("partition key", self.key)
 
     def __repr__(self) -> str:
-        return f"Ragged.{type(self).__name__}({self.key!r})"
-
-
-class _RowSplits(_Keyed):
-    """A feature with the beginning of each row and the end of the last one."""
-
-    _kind = "row_splits"
-
-
-class _RowLengths(_Keyed):
-    """A feature with the number of items in each row."""
-
-    _kind = "row_lengths"
-
-
-class _RowStarts(_Keyed):
-    """A feature with the beginning of each row."""
-
-    _kind = "row_starts"
-
-
-class _RowLimits(_Keyed):
-    """A feature with the end of each row."""
-
-    _kind = "row_limits"
-
-
-class _ValueRowIds(_Keyed):
-    """A feature with the row number of each item."""
-
-    _kind = "value_rowids"
-
-
-@dataclass(frozen=True, repr=False)
-class _UniformRowLength:
-    """All rows have `length` items."""
-
-    length: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "length", checked_count("length", self.length))
-
-    def __repr__(self) -> str:
-        return f"Ragged.UniformRowLength({self.length})"
-
-
-Partition: TypeAlias = "_Keyed | _UniformRowLength"
-
-for _class in (
-    *(_RowSplits, _RowLengths, _RowStarts, _RowLimits, _ValueRowIds),
-    _UniformRowLength,
-):
-    _class.__name__ = _class.__name__.removeprefix("_")
-    _class.__qualname__ = f"Ragged.{_class.__name__}"
+        (argument,) = vars(self).values()
+        return f"{type(self).__qualname__}({argument!r})"
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -136,21 +84,50 @@ class Ragged(Spec):
     """
 
     dtype: str
-    partitions: tuple[Partition, ...]
+    partitions: tuple[Keyed | UniformRowLength, ...]
     row_splits_dtype: str
     _n_positional = 1
 
-    RowSplits = _RowSplits
-    RowLengths = _RowLengths
-    RowStarts = _RowStarts
-    RowLimits = _RowLimits
-    ValueRowIds = _ValueRowIds
-    UniformRowLength = _UniformRowLength
+    class RowSplits(Keyed):
+        """A feature with the beginning of each row and the end of the last one."""
+
+        kind = "row_splits"
+
+    class RowLengths(Keyed):
+        """A feature with the number of items in each row."""
+
+        kind = "row_lengths"
+
+    class RowStarts(Keyed):
+        """A feature with the beginning of each row."""
+
+        kind = "row_starts"
+
+    class RowLimits(Keyed):
+        """A feature with the end of each row."""
+
+        kind = "row_limits"
+
+    class ValueRowIds(Keyed):
+        """A feature with the row number of each item."""
+
+        kind = "value_rowids"
+
+    @dataclass(frozen=True)
+    class UniformRowLength:
+        """All rows have `length` items."""
+
+        length: int
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "length", checked_count("length", self.length))
+
+        __repr__ = Keyed.__repr__
 
     def __init__(
         self,
         dtype: npt.DTypeLike = "float32",
-        partitions: Sequence[Partition] = (),
+        partitions: Sequence[Keyed | UniformRowLength] = (),
         row_splits_dtype: npt.DTypeLike = "int64",
         *,
         key: str | bytes | None = None,
@@ -159,7 +136,7 @@ class Ragged(Spec):
         given: tuple[object, ...] = tuple(partitions)
         self._set(dtype=checked_dtype(dtype), partitions=given, key=key)
         for partition in given:
-            if not isinstance(partition, (_Keyed, _UniformRowLength)):
+            if not isinstance(partition, (Keyed, Ragged.UniformRowLength)):
                 raise SchemaError(
                     "partitions must be Ragged.RowSplits(key) or similar, got "
                     f"{partition!r}"
@@ -174,8 +151,8 @@ class Ragged(Spec):
             return f"[{', '.join(f'{module}{partition!r}' for partition in value)}]"
         return super()._argument_text(value, module)
 
-    def _keyed(self) -> list[_Keyed]:
-        return [part for part in self.partitions if isinstance(part, _Keyed)]
+    def _keyed(self) -> list[Keyed]:
+        return [part for part in self.partitions if isinstance(part, Keyed)]
 
     def _columns(self, name: str | bytes) -> list[Column]:
         values = self._column(name, "ragged")
@@ -190,8 +167,8 @@ class Ragged(Spec):
         column = itertools.count(1)
         partitions = [
             ("uniform_row_length", 0, part.length)
-            if isinstance(part, _UniformRowLength)
-            else (part._kind, next(column), 1)
+            if isinstance(part, Ragged.UniformRowLength)
+            else (part.kind, next(column), 1)
             for part in self.partitions
         ]
         return [RowRule(0, partitions)] if partitions else []
@@ -207,7 +184,7 @@ class Ragged(Spec):
         values: RowValues = whole.values
         splits: Splits = np.asarray(whole.row_splits, np.int64)
         for part in reversed(self.partitions):
-            if isinstance(part, _UniformRowLength):
+            if isinstance(part, Ragged.UniformRowLength):
                 if isinstance(values, RaggedArray):
                     inner = np.arange(0, len(values) + 1, part.length, dtype=np.int64)
                     values = RaggedArray._wrap(values, as_splits(inner, dtype))
@@ -218,14 +195,14 @@ class Ragged(Spec):
             else:
                 partition = numbers.pop()
                 assert isinstance(partition, RaggedArray)
-                inner, n_rows = _partition_splits(part._kind, partition, splits)
+                inner, n_rows = _partition_splits(part.kind, partition, splits)
                 values = RaggedArray._wrap(values, as_splits(inner, dtype))
                 splits = offsets_from(n_rows)
         return [(name, RaggedArray._wrap(values, as_splits(splits, dtype)))]
 
     def _row_type(self) -> str:
         levels = [
-            str(part.length) if isinstance(part, _UniformRowLength) else "ragged"
+            str(part.length) if isinstance(part, Ragged.UniformRowLength) else "ragged"
             for part in self.partitions
         ]
         return f"{self.dtype}[{', '.join(['ragged', *levels])}] {self.row_splits_dtype}"
