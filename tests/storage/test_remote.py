@@ -32,7 +32,13 @@ from children import SECONDS_TO_HANG, start_program
 from columns import Untyped, open_dataset
 from fastrec.storage.compression import content_of, inflated
 from fastrec.storage.paths import expand, version_of
-from fastrec.storage.remote import Faults, RemotePath, fetch, pieces, remote_path
+from fastrec.storage.remote import (
+    RemotePath,
+    RequestCounters,
+    fetch,
+    pieces,
+    remote_path,
+)
 from object_server import TRANSIENT, ObjectServer, Request, random_faults, served
 from oracle import example, tfrecord_file
 from s3_server import S3
@@ -340,14 +346,14 @@ def test_a_transient_fault_is_retried_and_counted(
     path = remote_path(f"{server.url}/x")
     version = version_of(path)
     server.inject = random_faults(1, 1.0, (fault,), in_a_row=2)
-    faults = Faults()
+    counters = RequestCounters()
     numbers_of_the_program = random.getstate()
-    data = fetch(path, 100, 9000, version, faults=faults)
+    data = fetch(path, 100, 9000, version, counters)
     assert random.getstate() == numbers_of_the_program
     assert bytes(data) == server.objects["x"][100:9000]
     assert server.injected == {fault: 2}
-    assert faults.n_retries == 2
-    assert faults.n_bytes == 8900
+    assert counters.n_retries == 2
+    assert counters.n_bytes == 8900
 
 
 @pytest.mark.parametrize("fault", ["503", "reset", "cut"])
@@ -360,7 +366,7 @@ def test_persistent_faults_are_an_error_with_the_url(
     version = version_of(path)
     server.inject = lambda _request: fault
     with pytest.raises(OSError, match=r"9 attempts") as caught:
-        fetch(path, 0, 1000, version, faults=Faults())
+        fetch(path, 0, 1000, version)
     assert caught.value.filename == f"{server.url}/x"
     assert str(caught.value).count("\n") == 0
 
@@ -386,14 +392,14 @@ def test_a_server_that_answered_is_tried_for_longer(
         path = remote_path(f"{ended.url}/x", options)
         version = version_of(path)
     with pytest.raises(OSError, match=r"cannot connect \(9 attempts\)"):
-        fetch(path, 0, 9, version, faults=Faults())
+        fetch(path, 0, 9, version)
 
 
 def test_a_body_that_drips_is_requested_again(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastrec.storage.obstore_store._SLOW_SECONDS", 0.05)
-    monkeypatch.setattr("fastrec.storage.obstore_store._SLOW_BYTES", 1000)
+    monkeypatch.setattr("fastrec.storage.stores._SLOW_SECONDS", 0.05)
+    monkeypatch.setattr("fastrec.storage.stores._SLOW_BYTES", 1000)
     server.objects["x"] = np.random.default_rng(1).bytes(9000)
     path = remote_path(f"{server.url}/x")
     version = version_of(path)
@@ -404,20 +410,20 @@ def test_a_body_that_drips_is_requested_again(
         server.bandwidth = 200 if len(server.requests) <= 2 else None
 
     server.inject = drip_twice
-    faults = Faults()
-    data = fetch(path, 0, 9000, version, faults=faults)
+    counters = RequestCounters()
+    data = fetch(path, 0, 9000, version, counters)
     assert bytes(data) == server.objects["x"]
-    assert faults.n_retries == 2
+    assert counters.n_retries == 2
     # A slow body is not requested again if it is faster than the limit.
-    monkeypatch.setattr("fastrec.storage.obstore_store._SLOW_BYTES", 1)
+    monkeypatch.setattr("fastrec.storage.stores._SLOW_BYTES", 1)
     server.inject = lambda _request: None
     server.bandwidth, server.paced_bytes = 50_000, 1000
-    assert bytes(fetch(path, 0, 9000, version, faults=faults)) == server.objects["x"]
+    assert bytes(fetch(path, 0, 9000, version, counters)) == server.objects["x"]
     # Nor if the caller chose the time-out.
-    monkeypatch.setattr("fastrec.storage.obstore_store._SLOW_BYTES", 10_000)
+    monkeypatch.setattr("fastrec.storage.stores._SLOW_BYTES", 10_000)
     path = remote_path(f"{server.url}/x", {"read_timeout": 20})
-    assert bytes(fetch(path, 0, 9000, version, faults=faults)) == server.objects["x"]
-    assert faults.n_retries == 2
+    assert bytes(fetch(path, 0, 9000, version, counters)) == server.objects["x"]
+    assert counters.n_retries == 2
 
 
 @pytest.mark.parametrize(
@@ -469,13 +475,13 @@ def test_a_version_without_etags_is_the_time(server: ObjectServer) -> None:
     path = remote_path(f"{server.url}/x")
     version = version_of(path)
     assert version[1] > 0
-    assert bytes(fetch(path, 0, 9, version, faults=Faults())) == bytes(9)
+    assert bytes(fetch(path, 0, 9, version)) == bytes(9)
     server.has_times = False
     bare = remote_path(f"{server.url}/x")
     assert version_of(bare) == (100, 0)
-    assert bytes(fetch(bare, 0, 9, version_of(bare), faults=Faults())) == bytes(9)
+    assert bytes(fetch(bare, 0, 9, version_of(bare))) == bytes(9)
     with pytest.raises(fr.CorruptionError, match="changed after"):
-        fetch(path, 0, 9, version, faults=Faults())
+        fetch(path, 0, 9, version)
 
 
 def test_a_server_without_ranges(server: ObjectServer) -> None:
@@ -483,7 +489,7 @@ def test_a_server_without_ranges(server: ObjectServer) -> None:
     server.has_ranges = False
     path = remote_path(f"{server.url}/x")
     with pytest.raises(OSError, match="does not support range requests; download"):
-        fetch(path, 0, 9, version_of(path), faults=Faults())
+        fetch(path, 0, 9, version_of(path))
 
 
 def test_a_server_that_compresses_is_not_called_changed(server: ObjectServer) -> None:
@@ -491,13 +497,13 @@ def test_a_server_that_compresses_is_not_called_changed(server: ObjectServer) ->
     path = remote_path(f"{server.url}/x")
     version = version_of(path)
     server.headers = {"Content-Encoding": "gzip"}  # as some do for .gz files
-    data = fetch(path, 0, version[0], version, faults=Faults())
+    data = fetch(path, 0, version[0], version)
     assert bytes(data) == server.objects["x"]
     server.objects["x"] = gzip.compress(server.objects["x"])
     with pytest.raises(
         OSError, match=r"compresses .*Content-Encoding: gzip.* download"
     ):
-        fetch(path, 0, 9, version, faults=Faults())
+        fetch(path, 0, 9, version)
 
 
 def test_another_range_is_not_called_short(
@@ -509,7 +515,7 @@ def test_another_range_is_not_called_short(
     version = version_of(path)
     server.inject = lambda _request: "shifted"
     with pytest.raises(OSError, match=r"sent another range .*; download the file"):
-        fetch(path, 10, 20, version, faults=Faults())
+        fetch(path, 10, 20, version)
 
 
 @pytest.mark.parametrize(

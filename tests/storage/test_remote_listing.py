@@ -124,7 +124,7 @@ def test_a_server_without_an_order_is_an_error(server: ObjectServer) -> None:
 def test_a_listing_without_end_stops(
     server: ObjectServer, limit: str, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"fastrec.storage.remote_listing.{limit}", 5000)
+    monkeypatch.setattr(f"fastrec.storage.paths.{limit}", 5000)
     bucket = Bucket(server, lambda: (f"d/{i:09d}" for i in count()))
     with pytest.raises(OSError, match=r"stopped after listing 6,000 objects; pass a"):
         bucket.expand(pattern)
@@ -196,7 +196,7 @@ def test_pages_of_any_size_list_what_is_in_the_bucket(
         server, keys, page_keys=page_keys, sizes=sizes, has_tokens=has_tokens
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastrec.storage.obstore_store._PAGE_KEYS", page_keys)
+        patch.setattr("fastrec.storage.stores._PAGE_KEYS", page_keys)
         for pattern, max_slashes in (("d/*", 1), ("d/**", 9)):
             expected = {
                 key

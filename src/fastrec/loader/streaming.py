@@ -58,7 +58,7 @@ def streaming_pipeline(
     readers = sources.readers
     with byte_streams(
         [files[i] for i in order],
-        faults=None if readers is None else readers.faults,
+        counters=None if readers is None else readers.counters,
         n_readers=n_threads,
         bytes_ahead=bytes_ahead,
         versions=None if counts is None else [counts[i].version for i in order],

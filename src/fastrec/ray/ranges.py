@@ -19,7 +19,7 @@ from fastrec import _core
 from fastrec.sources.random_split import even_bounds
 from fastrec.sources.selection import Numbers, Selection
 from fastrec.sources.view import View
-from fastrec.storage.paths import Version
+from fastrec.storage.remote import Version
 
 
 def divided(view: View, versions: Sequence[Version], n_ranges: int) -> list[Range]:

@@ -26,7 +26,7 @@ from fastrec.errors import CorruptionError
 from fastrec.storage.locks import open_file
 from fastrec.storage.paths import asked_in_threads, local_head, version_of
 from fastrec.storage.pipes import PipeFile, PipePath
-from fastrec.storage.remote import Faults, RemotePath, pieces
+from fastrec.storage.remote import RemotePath, RequestCounters, pieces
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -118,7 +118,7 @@ def sampled_contents(files: Sequence[str]) -> list[Content]:
     return found
 
 
-def content_of(path: str, faults: Faults | None = None) -> Content:
+def content_of(path: str, counters: RequestCounters | None = None) -> Content:
     """Detect the compression of a file, or raise an OSError.
 
     The damaged first header of a plain file may look like a compressed file. So a file
@@ -127,7 +127,7 @@ def content_of(path: str, faults: Faults | None = None) -> Content:
     """
     if isinstance(path, PipePath):
         return "auto"
-    with local_head(path, faults) as local:
+    with local_head(path, counters) as local:
         name = os.fsencode(local)
         looks_like = _core.recognize(name)
         if looks_like not in _WBITS:
@@ -177,12 +177,12 @@ def inflated(
     *,
     on_read: Callable[[int], object] | None = None,
     on_wait: Callable[[], object] = bool,
-    faults: Faults | None = None,
+    counters: RequestCounters | None = None,
 ) -> Generator[bytes]:
     """Yield the decompressed content of a file, in pieces of at most 1 MiB.
 
     `on_read` is called with the number of bytes read from the file so far, and `on_wait`
-    while a pipe has no data. `faults` counts and cancels the requests for a remote file.
+    while a pipe has no data. `counters` counts and cancels the requests for a remote file.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def inflated(
     """
     if content == "auto":
         content = content_of(path)
-    with _opened(path, faults, on_wait) as file:
+    with _opened(path, counters, on_wait) as file:
         if isinstance(file, PipeFile) and content == "auto":
             content = _content_of_head(file.head(_FRAME_HEADER_BYTES))
         if content == "plain":
@@ -203,7 +203,7 @@ def inflated(
                     on_read(file.tell())
                 yield piece
         else:
-            yield from _inflated_members(file, content, path, on_read, faults)
+            yield from _inflated_members(file, content, path, on_read, counters)
 
 
 def _inflated_members(
@@ -211,7 +211,7 @@ def _inflated_members(
     content: Content,
     name: str,
     on_read: Callable[[int], object] | None,
-    faults: Faults | None,
+    counters: RequestCounters | None,
 ) -> Generator[bytes]:
     """Yield the decompressed content of all members of a file."""
     backend = _backend()
@@ -250,7 +250,9 @@ def _inflated_members(
                 piece = member.decompress(data, _PIECE_BYTES)
             except backend.error as error:
                 end, n_yielded = begin, n_inflated - n_before
-                for rest, at in _before_damage(name, content, begin, n_yielded, faults):
+                for rest, at in _before_damage(
+                    name, content, begin, n_yielded, counters
+                ):
                     n_inflated += len(rest)
                     end = at
                     yield rest
@@ -265,7 +267,11 @@ def _inflated_members(
 
 
 def _before_damage(
-    name: str, content: Content, begin: int, n_yielded: int, faults: Faults | None
+    name: str,
+    content: Content,
+    begin: int,
+    n_yielded: int,
+    counters: RequestCounters | None,
 ) -> Iterator[tuple[bytes, int]]:
     """Yield the bytes before the damage of a member, after `n_yielded` bytes.
 
@@ -277,7 +283,7 @@ def _before_damage(
         return
     stream = zlib.decompressobj(wbits=_WBITS[content])
     at, step = 0, _READ_BYTES
-    with _opened(name, faults) as file:
+    with _opened(name, counters) as file:
         while step and not stream.eof and (data := file.read(_READ_BYTES)):
             n_skipped = max(0, begin - at)
             at += len(data)
@@ -328,7 +334,9 @@ class _RemoteFile:
 
 @contextlib.contextmanager
 def _opened(
-    path: str, faults: Faults | None = None, on_wait: Callable[[], object] = bool
+    path: str,
+    counters: RequestCounters | None = None,
+    on_wait: Callable[[], object] = bool,
 ) -> Iterator[io.FileIO | PipeFile | _RemoteFile]:
     """Open a regular file, pipe or object, and add its name to errors of reading."""
     if isinstance(path, PipePath):
@@ -336,9 +344,7 @@ def _opened(
             yield pipe
         return
     if isinstance(path, RemotePath):
-        with contextlib.closing(
-            pieces(path, version_of(path), faults=faults)
-        ) as content:
+        with contextlib.closing(pieces(path, version_of(path), counters)) as content:
             yield _RemoteFile(content)
         return
     try:

@@ -35,8 +35,8 @@ from fastrec.storage.index_files import (
 )
 from fastrec.storage.locks import builder_lock
 from fastrec.storage.parallel import Progress, run_in_threads
-from fastrec.storage.paths import Version, version_of, versions_of
-from fastrec.storage.remote import RemotePath
+from fastrec.storage.paths import version_of, versions_of
+from fastrec.storage.remote import RemotePath, Version
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import CancelledError
 

@@ -31,7 +31,7 @@ from fastrec import _core
 from fastrec.storage.atomic import replacement
 from fastrec.storage.compression import CODES, Content
 from fastrec.storage.paths import local_directory, version_of
-from fastrec.storage.remote import Faults, RemotePath, fetch
+from fastrec.storage.remote import RemotePath, fetch
 from fastrec.storage.stores import Entry
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def _fetched(
     path = remote.sibling(Entry(key, -1, ""))
     try:
         version = version_of(path)
-        content = fetch(path, 0, version[0], version, faults=Faults())
+        content = fetch(path, 0, version[0], version)
     except FileNotFoundError:
         return None
     except OSError as error:  # some stores deny access to an object that is missing

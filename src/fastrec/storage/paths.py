@@ -1,4 +1,4 @@
-"""Expand paths, globs and directories to lists of files."""
+"""Expand paths, URLs, globs and directories to lists of files."""
 
 from __future__ import annotations
 
@@ -20,29 +20,22 @@ from fastrec import _core
 from fastrec.printable import printable
 from fastrec.storage.parallel import run_in_threads
 from fastrec.storage.pipes import PipePath, is_pipe, refuse_pipe
-from fastrec.storage.remote import Faults, RemotePath, Version, fetch, version_of_url
+from fastrec.storage.remote import (
+    RemotePath,
+    RequestCounters,
+    Version,
+    ask,
+    fetch,
+    head,
+    remote_path,
+    version_of_url,
+)
 from fastrec.storage.splits import check_one_split
-from fastrec.storage.stores import StorageOptions
-from fastrec.storage.urls import is_mistyped, redacted
+from fastrec.storage.stores import Entry, StorageOptions
+from fastrec.storage.urls import has_magic, is_http, is_mistyped, redacted
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-
-__all__ = [
-    "Paths",
-    "Version",
-    "asked_in_threads",
-    "expand",
-    "is_remote",
-    "local_directory",
-    "local_head",
-    "local_path",
-    "path_of_url",
-    "recognized",
-    "version_of",
-    "versions_of",
-]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
@@ -56,14 +49,17 @@ _SHARD_NAME = re.compile(
     r"\.tfrecords?(-\d+-of-\d+)?(\.(gz|gzip|zlib|zz|z))?\Z", re.IGNORECASE
 )
 _CONTENTS = ("tfrecord", "gzip", "zlib")  # accepted for files with other names
+_NO_FILE = "No TFRecord file in the directory, nor in those below"
 
-_SEPARATOR = f"[{re.escape(os.sep + (os.altsep or ''))}]"
-_ANY_DIRECTORIES = re.compile(rf"(?:^|(?<={_SEPARATOR}))\*\*(?:{_SEPARATOR}|$)")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 _VERSION_THREADS = 8  # they mostly wait for a file server
 _REQUEST_THREADS = 32
 _HEAD_BYTES = 16 << 10  # of a remote file, to detect its content
+
+# Limits of a listing, which may have no end: keys, and those that are kept in memory.
+_MAX_KEYS = 10_000_000
+_MAX_KEPT = 1_000_000
 
 
 def expand(
@@ -95,10 +91,7 @@ def expand(
         If there are no paths, a URL has an unknown scheme, or a directory mixes splits.
     """
     expand_one = partial(
-        _expand_one,
-        joins=joins,
-        allows_pipes=allows_pipes,
-        options=storage_options,
+        _expand_one, joins=joins, allows_pipes=allows_pipes, options=storage_options
     )
     if isinstance(paths, (str, bytes, os.PathLike)):
         return expand_one(paths)
@@ -120,10 +113,60 @@ def expand(
     return files
 
 
-def version_of(path: str, faults: Faults | None = None) -> Version:
+def _expand_one(
+    given: object,
+    counters: RequestCounters | None = None,
+    *,
+    joins: bool,
+    allows_pipes: bool,
+    options: StorageOptions | None,
+) -> list[str]:
+    if isinstance(given, (RemotePath, PipePath)):
+        return [given]
+    if not isinstance(given, (str, os.PathLike)):
+        raise TypeError(
+            f"a path must be a str or os.PathLike, got {type(given).__name__}"
+        )
+    name = os.fspath(given)
+    if is_remote(name):
+        return [*_expand_url(name, counters, joins, options)]
+    path = path_of_url(name)
+    if os.path.isdir(path):
+        top = os.path.join(path, "")
+        found = _unique_entries(_walk(top, ["**"], hidden=(".", "_"), ignored=()))
+        # Check the name first: an empty or damaged shard must not be skipped silently.
+        files = [
+            file
+            for file in found
+            if _SHARD_NAME.search(file)
+            or _core.recognize(os.fsencode(file)) in _CONTENTS
+        ]
+        if not files:
+            raise FileNotFoundError(errno.ENOENT, _NO_FILE, path)
+        if joins:
+            check_one_split(path, files)
+        return files
+    # An existing name is literal, even if it contains wildcards.
+    if os.path.lexists(path) or not glob.has_magic(path):
+        if not is_pipe(os.stat(path)):
+            return [path]
+        if not allows_pipes:
+            refuse_pipe(path, "this operation")
+        return [PipePath(path)]
+    top, patterns = _split_glob(path)
+    files = _unique_entries(_walk(top, patterns))
+    if not files:
+        raise FileNotFoundError(errno.ENOENT, "No file matches the pattern", path)
+    return files
+
+
+# Versions and contents.
+
+
+def version_of(path: str, counters: RequestCounters | None = None) -> Version:
     """Return the version of a file or object, or raise an OSError."""
     if isinstance(path, RemotePath):
-        return version_of_url(path, faults)
+        return version_of_url(path, counters)
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
@@ -135,15 +178,41 @@ def versions_of(paths: Sequence[str]) -> npt.NDArray[np.int64]:
     return _core.versions_of(os.fsencode("\0".join(paths)), _VERSION_THREADS)
 
 
-def asked_in_threads(call: Callable[[_A, Faults], _T], items: Sequence[_A]) -> list[_T]:
+def asked_in_threads(
+    call: Callable[[_A, RequestCounters], _T], items: Sequence[_A]
+) -> list[_T]:
     """Return the results of `call`, which sends requests, for each of `items`."""
-    faults = Faults()
+    counters = RequestCounters()
     return run_in_threads(
-        [partial(call, item, faults) for item in items],
-        cancel=faults.cancel,
+        [partial(call, item, counters) for item in items],
+        cancel=counters.cancel,
         progress_text=lambda n_done, _: f"asked for {n_done:,} of {len(items):,} files",
         n_threads=_REQUEST_THREADS,
     )
+
+
+def recognized(path: str, counters: RequestCounters | None = None) -> str:
+    """Return "tfrecord", "gzip", "zlib" or another content that the first bytes show."""
+    with local_head(path, counters) as local:
+        return _core.recognize(os.fsencode(local))
+
+
+@contextlib.contextmanager
+def local_head(path: str, counters: RequestCounters | None = None) -> Iterator[str]:
+    """Yield a local file with the beginning of `path`, which is `path` if it is local."""
+    if not isinstance(path, RemotePath):
+        yield path
+        return
+    import tempfile  # slow to import
+
+    version = version_of(path, counters)
+    with tempfile.NamedTemporaryFile(prefix="fastrec-") as file:
+        file.write(fetch(path, 0, min(version[0], _HEAD_BYTES), version, counters))
+        file.flush()
+        yield file.name
+
+
+# Local paths and URLs.
 
 
 def path_of_url(path: str) -> str:
@@ -186,190 +255,190 @@ def local_path(path: str) -> str:
     )
 
 
-def _expand_one(
-    given: object,
-    faults: Faults | None = None,
-    *,
-    joins: bool,
-    allows_pipes: bool,
-    options: StorageOptions | None,
-) -> list[str]:
-    if isinstance(given, (RemotePath, PipePath)):
-        return [given]
-    if not isinstance(given, (str, os.PathLike)):
-        raise TypeError(
-            f"a path must be a str or os.PathLike, got {type(given).__name__}"
-        )
-    name = os.fspath(given)
-    if is_remote(name):
-        return _expand_url(name, faults or Faults(), joins, options)
-    path = path_of_url(name)
-    if os.path.isdir(path):
-        files = _files_below(path)
-        if joins:
-            check_one_split(path, files)
-        return files
-    # An existing name is literal, even if it contains wildcards.
-    if os.path.lexists(path) or not glob.has_magic(path):
-        status = os.stat(path)
-        if not is_pipe(status):
-            return [path]
-        if not allows_pipes:
-            refuse_pipe(path, "this operation")
-        return [PipePath(path)]
-    files = _files_matching(path)
-    if not files:
-        raise FileNotFoundError(errno.ENOENT, "No file matches the pattern", path)
-    return files
+# Local globs and directories.
 
 
-def _expand_url(
-    url: str,
-    faults: Faults,
-    joins: bool,
-    options: StorageOptions | None,
-) -> list[str]:
-    if url.lower().startswith("file:"):
-        raise ValueError(
-            f"the host of a file URL must be empty or localhost, got {redacted(url)!r}"
-        )
-    from fastrec.storage.remote_listing import expand_url
-
-    return [
-        *expand_url(
-            url,
-            options,
-            faults=faults,
-            choose=partial(_remote_tfrecords, faults),
-            check_split=check_one_split if joins else None,
-        )
-    ]
+def _split_glob(pattern: str) -> tuple[str, list[str]]:
+    """Return the directory above the first wildcard, with a slash, and other parts."""
+    parts = pattern.split("/")
+    n_literal = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+    return "".join(f"{part}/" for part in parts[:n_literal]), parts[n_literal:]
 
 
-def _remote_tfrecords(faults: Faults, paths: Sequence[RemotePath]) -> list[RemotePath]:
-    """Return the TFRecord files among the objects of a directory."""
-    return [
-        path
-        for path in paths
-        if _SHARD_NAME.search(path.key) or recognized(path, faults) in _CONTENTS
-    ]
+def _walk(
+    top: str,
+    patterns: Sequence[str],
+    hidden: tuple[str, ...] = (".",),
+    ignored: tuple[type[OSError], ...] = (OSError,),
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield the paths below `top` that match the parts of a glob, and their entries.
 
-
-def recognized(path: str, faults: Faults | None = None) -> str:
-    """Return "tfrecord", "gzip", "zlib" or another content that the first bytes show."""
-    with local_head(path, faults) as local:
-        return _core.recognize(os.fsencode(local))
-
-
-@contextlib.contextmanager
-def local_head(path: str, faults: Faults | None = None) -> Iterator[str]:
-    """Yield a local file with the beginning of `path`, which is `path` if it is local."""
-    if not isinstance(path, RemotePath):
-        yield path
-        return
-    import tempfile  # slow to import
-
-    faults = faults or Faults()
-    version = version_of(path, faults)
-    end = min(version[0], _HEAD_BYTES)
-    with tempfile.NamedTemporaryFile(prefix="fastrec-") as file:
-        file.write(fetch(path, 0, end, version, faults=faults))
-        file.flush()
-        yield file.name
-
-
-def _files_matching(pattern: str) -> list[str]:
-    """Return the regular files that match a glob, sorted by name, each once."""
-    directory, name = os.path.split(pattern)
-    if name == "**" or glob.has_magic(directory) or name.startswith("."):
-        return _unique_files(_matches(pattern))
-    match = re.compile(fnmatch.translate(name)).match
-    try:
-        entries = _visible(directory or os.curdir, ".")
-    except OSError:
-        return []
-    prefix = os.path.join(directory, "")
-    return _unique_entries([(prefix + e.name, e) for e in entries if match(e.name)])
-
-
-def _visible(directory: str, hidden: str | tuple[str, ...]) -> list[os.DirEntry[str]]:
-    with os.scandir(directory) as entries:
-        return [entry for entry in entries if not entry.name.startswith(hidden)]
-
-
-def _unique_entries(entries: Sequence[tuple[str, os.DirEntry[str]]]) -> list[str]:
-    """Return the paths of regular files among `entries`, sorted, each file once."""
-    files = [pair for pair in entries if pair[1].is_file(follow_symlinks=False)]
-    has_links = any(entry.is_symlink() for _, entry in entries)
-    if has_links or len({entry.inode() for _, entry in files}) < len(files):
-        return _unique_files(path for path, _ in entries)
-    # This makes no system call for a file.
-    return sorted([path for path, _ in files])
-
-
-def _entries_below(directory: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the path and the entry of what a directory has, and those below it."""
-    for entry in _visible(directory, (".", "_")):
-        path = os.path.join(directory, entry.name)
-        if entry.is_dir(follow_symlinks=False):
-            yield from _entries_below(path)
-        else:
+    Unlike in `glob`, ``**`` does not follow links. Names that begin with `hidden` match
+    only a part that begins with a dot.
+    """
+    pattern, *rest = patterns
+    if rest and (pattern == "**" or not glob.has_magic(pattern)):
+        below = top if pattern == "**" else f"{top}{pattern}/"
+        yield from _walk(below, rest, hidden, ignored)
+        if pattern != "**":
+            return
+    entries: list[os.DirEntry[str]] = []
+    with contextlib.suppress(*ignored), os.scandir(top or os.curdir) as found:
+        entries += found
+    match = re.compile(fnmatch.translate(pattern)).match
+    for entry in entries:
+        path = top + entry.name
+        if entry.name.startswith(hidden) and not pattern.startswith("."):
+            continue
+        if pattern == "**" and entry.is_dir(follow_symlinks=False):
+            yield from _walk(f"{path}/", patterns, hidden, ignored)
+        elif rest and pattern != "**" and match(entry.name) and entry.is_dir():
+            yield from _walk(f"{path}/", rest, hidden, ignored)
+        elif not rest and match(entry.name):
             yield path, entry
 
 
-def _files_below(directory: str) -> list[str]:
-    files = _tfrecords(_unique_entries([*_entries_below(directory)]))
-    if not files:
-        reason = "No TFRecord file in the directory, nor in those below"
-        raise FileNotFoundError(errno.ENOENT, reason, directory)
-    return files
-
-
-def _tfrecords(files: Sequence[str]) -> list[str]:
-    """Return the TFRecord files among `files`."""
-    # Check the name first: an empty or damaged shard must not be skipped silently.
-    return [
-        path
-        for path in files
-        if _SHARD_NAME.search(path) or _core.recognize(os.fsencode(path)) in _CONTENTS
-    ]
-
-
-def _matches(pattern: str) -> Iterator[str]:
-    """Yield the matches of a glob; unlike in `glob`, ``**`` does not follow links."""
-    parts = _ANY_DIRECTORIES.split(pattern, maxsplit=1)
-    if len(parts) == 1:
-        yield from glob.iglob(pattern)
-        return
-    above, below = parts
-    tops = glob.iglob(above) if glob.has_magic(above) else [above]
-    for top in tops:
-        for directory, inner, names in os.walk(top or os.curdir):
-            inner[:] = [name for name in inner if not name.startswith(".")]
-            here = directory if top else os.path.relpath(directory)
-            here = "" if here == os.curdir else here
-            if below:
-                yield from _matches(os.path.join(glob.escape(here), below))
-            else:
-                visible = (name for name in names if not name.startswith("."))
-                yield from (os.path.join(here, name) for name in visible)
-
-
-def _unique_files(paths: Iterable[str]) -> list[str]:
-    """Return the regular files among `paths`, sorted by name, without duplicates."""
-    files: dict[tuple[int, int], str] = {}
-    for path in sorted(set(paths)):
+def _unique_entries(found: Iterable[tuple[str, os.DirEntry[str]]]) -> list[str]:
+    """Return the paths of regular files among `found`, sorted, each file once."""
+    entries = list(found)
+    files = [pair for pair in entries if pair[1].is_file(follow_symlinks=False)]
+    has_links = any(entry.is_symlink() for _, entry in entries)
+    if not has_links and len({entry.inode() for _, entry in files}) == len(files):
+        return sorted([path for path, _ in files])  # without a system call for a file
+    first: dict[tuple[int, int], str] = {}
+    for path in sorted({path for path, _ in entries}):
         try:
             status = os.stat(path)
         except OSError:
             continue  # a dangling link, or a file that was deleted meanwhile
         if not stat.S_ISREG(status.st_mode):
             continue
-        first = files.setdefault((status.st_dev, status.st_ino), path)
-        if first != path:
+        same = first.setdefault((status.st_dev, status.st_ino), path)
+        if same != path:
             _log.warning(
                 "skipping %s, which is the same file as %s",
                 printable(path),
-                printable(first),
+                printable(same),
             )
-    return list(files.values())
+    return list(first.values())
+
+
+# Remote globs and directories.
+
+
+def _expand_url(
+    url: str,
+    counters: RequestCounters | None,
+    joins: bool,
+    options: StorageOptions | None,
+) -> list[RemotePath]:
+    if url.lower().startswith("file:"):
+        raise ValueError(
+            f"the host of a file URL must be empty or localhost, got {redacted(url)!r}"
+        )
+    path = remote_path(url, options)
+    if has_magic(url):
+        prefix, patterns = _split_glob(path.key)
+        found = _listed(
+            path,
+            prefix,
+            lambda key: _is_match(key[len(prefix) :].split("/"), patterns),
+            counters,
+            is_recursive=len(patterns) > 1 or patterns == ["**"],
+        )
+        if not found:
+            reason = "No object matches the pattern"
+            raise FileNotFoundError(errno.ENOENT, reason, str(path))
+        return found
+    if path.key and not path.key.endswith("/"):
+        try:
+            path.entry = head(path, counters)
+        except FileNotFoundError:
+            if is_http(url):  # only "/" at the end means a directory
+                raise
+        else:
+            return [path]
+    prefix = path.key.rstrip("/") + "/" if path.key else ""
+
+    def is_visible(key: str) -> bool:
+        parts = key[len(prefix) :].split("/")
+        return not any(part.startswith((".", "_")) for part in parts)
+
+    visible = _listed(path, prefix, is_visible, counters, is_recursive=True)
+    files = [
+        file
+        for file in visible
+        if _SHARD_NAME.search(file.key) or recognized(file, counters) in _CONTENTS
+    ]
+    if not files:
+        reason = _NO_FILE if visible else "No such object or directory"
+        raise FileNotFoundError(errno.ENOENT, reason, str(path))
+    if joins:
+        check_one_split(path.rstrip("/"), files)
+    return files
+
+
+def _is_match(names: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Return whether the parts of a key match those of a glob; ``**`` matches any."""
+    if not patterns:
+        return not names
+    pattern, *rest = patterns
+    if pattern == "**":
+        n_visible = next(
+            (i for i, name in enumerate(names) if name.startswith(".")), len(names)
+        )
+        if not rest:
+            return bool(names) and n_visible == len(names)
+        return any(_is_match(names[i:], rest) for i in range(n_visible + 1))
+    if not names or (names[0].startswith(".") and not pattern.startswith(".")):
+        return False
+    return fnmatch.fnmatchcase(names[0], pattern) and _is_match(names[1:], rest)
+
+
+def names_below(path: RemotePath, directory: str) -> list[str]:
+    """Return the names of the objects in a directory of the store of `path`."""
+    prefix = f"{directory}/" if directory else ""
+    try:
+        found = _listed(path, prefix, lambda _: True, None, is_recursive=False)
+    except FileNotFoundError:
+        return []
+    return [file.key[len(prefix) :] for file in found]
+
+
+def _listed(
+    path: RemotePath,
+    prefix: str,
+    keep: Callable[[str], bool],
+    counters: RequestCounters | None,
+    *,
+    is_recursive: bool,
+) -> list[RemotePath]:
+    """Return the objects whose keys `keep` accepts, sorted by name."""
+    kept: list[Entry] = []
+    n_keys, after = 0, ""
+    while True:
+        page, after = ask(
+            path,
+            partial(path.store.list, prefix, is_recursive=is_recursive, after=after),
+            counters,
+        )
+        n_keys += len(page)
+        kept += [entry for entry in page if keep(entry.key)]
+        if len(kept) > _MAX_KEPT or n_keys > _MAX_KEYS:
+            reason = f"stopped after listing {n_keys:,} objects; pass a longer prefix"
+            raise OSError(errno.EOVERFLOW, reason, str(path))
+        if not after:
+            break
+    files = []
+    for _, entry in sorted({entry.key: entry for entry in kept}.items()):
+        file = path.sibling(entry)
+        if entry.size == 0:
+            # Perhaps the object has parts that are not counted, or does not exist: the
+            # empty object "key/", which marks a directory, is listed as "key".
+            try:
+                file.entry = head(file, counters)
+            except FileNotFoundError:
+                continue
+        if not entry.key.endswith("/"):
+            files.append(file)
+    return files

@@ -18,7 +18,7 @@ from fastrec import _core
 from fastrec.lifecycle import close_at_exit
 from fastrec.storage.fetched import Fetched
 from fastrec.storage.paths import version_of
-from fastrec.storage.remote import Faults, RemotePath, fetch
+from fastrec.storage.remote import RemotePath, RequestCounters, fetch
 
 # Requests of several MiB need few threads: the core limits the bytes in flight. Small
 # ones, of shuffled records, need many.
@@ -35,7 +35,7 @@ class RangeReaders:
     requests : _core.RangeRequests
         For one `_core.FileTable` of `paths`, which stops the threads in the end. The
         threads do not reference the table.
-    faults : Faults
+    counters : RequestCounters
         Counts the requests, also those for compressed files, which are streamed.
     """
 
@@ -46,7 +46,7 @@ class RangeReaders:
             for path in paths
         ]
         self._process = os.getpid()
-        self.faults = Faults()
+        self.counters = RequestCounters()
         self._idle = deque(range(_N_THREADS))  # threads that do not run
         self.requests = _core.RangeRequests(self._versions)
         close_at_exit(self)
@@ -65,7 +65,7 @@ class RangeReaders:
         if os.getpid() != self._process:
             return Fetched()
         _, _, waiting_ns = self.requests.counts()
-        return Fetched(self.faults.n_bytes, self.faults.n_retries, waiting_ns)
+        return Fetched(self.counters.n_bytes, self.counters.n_retries, waiting_ns)
 
     def _start(self, patience_ms: int | None) -> None:
         """Start one more thread; with `patience_ms`, it is optional, and ends when idle."""
@@ -94,16 +94,14 @@ class RangeReaders:
         path, version = self._paths[file], self._versions[file]
         assert isinstance(path, RemotePath)
         try:
-            data = fetch(
-                path, begin, end, version, faults=self.faults, in_this_thread=True
-            )
+            data = fetch(path, begin, end, version, self.counters, in_this_thread=True)
             self.requests.complete(number, data)
         except BaseException as error:  # noqa: BLE001 (the reader raises it)
             self.requests.fail(number, error.with_traceback(None))
 
     def _close_at_exit(self) -> None:
         """Stop the threads: one that returned from the core after exit would abort."""
-        self.faults.cancel()
+        self.counters.cancel()
         self.requests.stop()
         until = time.monotonic() + _EXIT_TIMEOUT_SECONDS
         while len(self._idle) < _N_THREADS and time.monotonic() < until:

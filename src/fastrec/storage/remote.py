@@ -7,6 +7,7 @@ Transient faults are retried with exponential backoff and jitter.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import errno
 import math
 import os
@@ -21,16 +22,15 @@ from fastrec import _core
 from fastrec.caller_warnings import warn_caller
 from fastrec.errors import CorruptionError
 from fastrec.printable import printable
-from fastrec.storage.obstore_store import make_store
 from fastrec.storage.stores import (
+    CANNOT_CONNECT,
     Entry,
     StorageOptions,
     Store,
     TransientError,
-    UnreachedError,
+    make_store,
 )
 from fastrec.storage.urls import (
-    has_secrets,
     hidden_digest,
     is_http,
     redacted,
@@ -48,8 +48,7 @@ Version: TypeAlias = tuple[int, int]
 
 _T = TypeVar("_T")
 
-# 9 attempts in about 40 s.
-_MAX_RETRIES = 8
+_MAX_ATTEMPTS = 9  # in about 40 s
 _FIRST_DELAY_SECONDS = 0.1
 _MAX_DELAY_SECONDS = 10.0
 _UNREACHED_SECONDS = 3.0  # attempts to reach a server that never answered
@@ -71,13 +70,40 @@ class RemotePath(str):
     the same user and query.
     """
 
-    __slots__ = ("entry", "has_secrets", "hidden", "key", "store")
+    __slots__ = ("_store", "entry", "has_secrets", "hidden", "key")
 
-    store: Store
+    _store: Store | None
     key: str
     entry: Entry | None  # from the listing, or from the first request
     has_secrets: bool  # whether the URL has credentials, which a pickle loses
     hidden: str  # the digest of the user and the query, or ""
+
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        key: str,
+        store: Store | None,
+        entry: Entry | None,
+        has_secrets: bool,
+        hidden: str,
+    ) -> RemotePath:
+        """Return the path of an object, from its redacted URL."""
+        path = cls(text)
+        path.key, path._store, path.entry = key, store, entry
+        path.has_secrets, path.hidden = has_secrets, hidden
+        return path
+
+    @property
+    def store(self) -> Store:
+        """The store, or a PermissionError if the URL's credentials were not pickled."""
+        if self._store is None:
+            reason = (
+                "the URL's user name, password or query is not passed to other "
+                "processes; read it in one process, or set credentials in the environment"
+            )
+            raise PermissionError(errno.EACCES, reason, str(self))
+        return self._store
 
     @property
     def address(self) -> str:
@@ -104,9 +130,9 @@ class RemotePath(str):
 
     def sibling(self, entry: Entry) -> RemotePath:
         """Return the path of another object of the store."""
-        text = with_key(str(self), entry.key)
-        known = entry if entry.size >= 0 else None
-        return _path(text, self.store, entry.key, known, self.has_secrets, self.hidden)
+        text, known = with_key(str(self), entry.key), entry if entry.size >= 0 else None
+        rest = self._store, known, self.has_secrets, self.hidden
+        return RemotePath.of(text, entry.key, *rest)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _unpickled, (str(self), self.entry, self.has_secrets, self.hidden)
@@ -118,45 +144,10 @@ class RemotePath(str):
         return self
 
 
-class Faults:
-    """Counts requests and their transient faults, also in `total`; cancels requests.
-
-    Attributes
-    ----------
-    n_requests, n_bytes, n_retries : int
-        Requests that were sent, bytes received, and requests repeated after a fault.
-    """
-
-    def __init__(self, total: Faults | None = None) -> None:
-        self._total = total
-        self.n_requests = self.n_bytes = self.n_retries = 0
-        self._lock = threading.Lock()
-        self._is_cancelled = threading.Event()
-
-    def add(self, *, requests: int = 0, n_bytes: int = 0, retries: int = 0) -> None:
-        """Add to the counters."""
-        with _core.HeldLock(self._lock):
-            self.n_requests += requests
-            self.n_bytes += n_bytes
-            self.n_retries += retries
-        if self._total is not None:
-            self._total.add(requests=requests, n_bytes=n_bytes, retries=retries)
-
-    def cancel(self) -> None:
-        """Make running and later requests raise a CancelledError within 50 ms."""
-        self._is_cancelled.set()
-
-    def check(self, seconds: float = 0) -> None:
-        """Wait for `seconds`, and raise a CancelledError if requests are cancelled."""
-        if self._is_cancelled.wait(seconds):
-            raise CancelledError
-        if self._total is not None:
-            self._total.check()
-
-
 def remote_path(url: str, storage_options: StorageOptions | None = None) -> RemotePath:
     """Return the path of a URL. Paths without options share the store of their root."""
     root, key = split_url(url)
+    text = redacted(url)
     try:
         refuse_unreadable(url)
         if storage_options:
@@ -164,22 +155,8 @@ def remote_path(url: str, storage_options: StorageOptions | None = None) -> Remo
         else:
             store = _shared_store(root, _environment())
     except ValueError as error:
-        raise ValueError(f"cannot read {redacted(url)!r}: {error}") from None
-    return _path(redacted(url), store, key, None, has_secrets(url), hidden_digest(url))
-
-
-def _path(
-    text: str,
-    store: Store,
-    key: str,
-    entry: Entry | None,
-    has_secrets: bool,
-    hidden: str,
-) -> RemotePath:
-    path = RemotePath(text)
-    path.store, path.key = store, key
-    path.entry, path.has_secrets, path.hidden = entry, has_secrets, hidden
-    return path
+        raise ValueError(f"cannot read {text!r}: {error}") from None
+    return RemotePath.of(text, key, store, None, text != url, hidden_digest(url))
 
 
 @lru_cache(maxsize=64)
@@ -195,95 +172,141 @@ def _environment() -> frozenset[tuple[str, str]]:
     )
 
 
-class _LostStore(Store):
-    """The store of a URL whose credentials were not pickled."""
-
-    def head(self, key: str) -> Entry:
-        del key
-        reason = (
-            "the URL's user name, password or query is not passed to other processes; "
-            "read it in one process, or set credentials in the environment"
-        )
-        raise PermissionError(errno.EACCES, reason)
-
-    def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:
-        del begin, end
-        self.head(key)
-        raise AssertionError
-
-    def _translated(self, error: BaseException, url: str) -> BaseException:
-        return (
-            PermissionError(error.errno, error.strerror, url)
-            if isinstance(error, OSError)
-            else error
-        )
-
-
 def _unpickled(
     text: str, entry: Entry | None, had_secrets: bool, hidden: str
 ) -> RemotePath:
     root, key = split_url(text)
-    store = _LostStore(root, {}) if had_secrets else _shared_store(root, _environment())
-    return _path(text, store, key, entry, had_secrets, hidden)
+    store = None if had_secrets else _shared_store(root, _environment())
+    return RemotePath.of(text, key, store, entry, had_secrets, hidden)
 
 
 # Requests.
 
 
-def waited(
-    path: str,
+class RequestCounters:
+    """Counts requests, also in `total`; cancels requests.
+
+    Attributes
+    ----------
+    n_bytes, n_retries : int
+        Bytes received, and requests repeated after a transient fault.
+    """
+
+    def __init__(self, total: RequestCounters | None = None) -> None:
+        self._total = total
+        self.n_bytes = self.n_retries = 0
+        self._lock = threading.Lock()
+        self._is_cancelled = threading.Event()
+
+    def add(self, n_bytes: int, n_retries: int) -> None:
+        """Add to the counters."""
+        with _core.HeldLock(self._lock):
+            self.n_bytes += n_bytes
+            self.n_retries += n_retries
+        if self._total is not None:
+            self._total.add(n_bytes, n_retries)
+
+    def cancel(self) -> None:
+        """Make running and later requests raise a CancelledError within 50 ms."""
+        self._is_cancelled.set()
+
+    def check(self, seconds: float = 0) -> None:
+        """Wait for `seconds`, and raise a CancelledError if requests are cancelled."""
+        if self._is_cancelled.wait(seconds):
+            raise CancelledError
+        if self._total is not None:
+            self._total.check()
+
+
+def ask(
+    path: RemotePath,
     request: Callable[[], _T],
-    faults: Faults,
+    counters: RequestCounters | None = None,
     *,
     in_this_thread: bool = False,
 ) -> _T:
     """Return the result of `request`, repeating it after transient faults.
 
-    The request runs in another thread, so that a signal or `faults.cancel` ends the
+    The request runs in another thread, so that a signal or `counters.cancel` ends the
     wait within 50 ms; the thread ends with the request's time-out. With
     `in_this_thread`, which halves the cost of small requests, they end only the pauses
     between attempts.
     """
     import random  # slow to import
 
+    store, counters = path.store, counters or RequestCounters()
     begin = time.monotonic()
-    for attempt in range(_MAX_RETRIES + 1):
-        task = Task(request)
+    for attempt in range(1, _MAX_ATTEMPTS + 1):
+        task = Task(partial(store.call, str(path), request))
         if in_this_thread:
             task.run()
         else:
             _thread.start_new_thread(task.run, ())
         until = time.monotonic() + _REQUEST_SECONDS
-        faults.add(requests=1)
         try:
             while not task.wait(_POLL_SECONDS):
-                faults.check()
+                counters.check()
                 if time.monotonic() > until:  # no second one while it runs
                     reason = f"the request took more than {_REQUEST_SECONDS:g} s"
-                    raise OSError(errno.ETIMEDOUT, reason, path)
+                    raise OSError(errno.ETIMEDOUT, reason, str(path))
             return task.result()
         except TransientError as error:
             reason = str(error)
-            is_unreached = isinstance(error, UnreachedError)
-        delay = min(_FIRST_DELAY_SECONDS * 2**attempt, _MAX_DELAY_SECONDS)
+        delay = min(_FIRST_DELAY_SECONDS * 2 ** (attempt - 1), _MAX_DELAY_SECONDS)
+        is_unreached = reason == CANNOT_CONNECT and not store.has_answered
         until = begin + _UNREACHED_SECONDS if is_unreached else math.inf
-        if attempt == _MAX_RETRIES or time.monotonic() + delay > until:
+        if attempt == _MAX_ATTEMPTS or time.monotonic() + delay > until:
             break
-        faults.add(retries=1)
+        counters.add(0, 1)
         # Not from the program's generator, whose numbers would depend on the network.
-        faults.check(delay * random.SystemRandom().uniform(0.5, 1))
-    reason = f"{reason} ({attempt + 1} attempts)"
-    raise OSError(errno.EIO, reason, path)
+        counters.check(delay * random.SystemRandom().uniform(0.5, 1))
+    raise OSError(errno.EIO, f"{reason} ({attempt} attempts)", str(path))
 
 
-def version_of_url(path: RemotePath, faults: Faults | None = None) -> Version:
+def head(path: RemotePath, counters: RequestCounters | None = None) -> Entry:
+    """Ask the server for the entry of an object."""
+    entry = ask(path, lambda: path.store.head(path.key), counters)
+    if entry.size < 0:
+        reason = "the server does not report the size; download the file"
+        raise OSError(errno.ENOTSUP, reason, str(path))
+    return entry
+
+
+def exists(path: str) -> bool:
+    """Return whether a local file or an object exists."""
+    if not isinstance(path, RemotePath):
+        return os.path.lexists(path)
+    try:
+        head(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def delete(path: RemotePath) -> None:
+    """Delete an object, which may be missing."""
+    with contextlib.suppress(FileNotFoundError):
+        ask(path, lambda: path.store.delete(path.key))
+
+
+def version_of_url(
+    path: RemotePath, counters: RequestCounters | None = None
+) -> Version:
     """Return the size and the hash of the ETag of an object, or raise an OSError.
 
     Asks the server unless the object was listed.
     """
-    if path.entry is None or path.entry.size < 0:
-        path.entry = head(path, faults)
-    return _version(path.entry.size, path.entry.tag)
+    if path.entry is None:
+        path.entry = head(path, counters)
+    return _version(path.entry)
+
+
+def _version(entry: Entry) -> Version:
+    import hashlib  # slow to import
+
+    tag = entry.tag.encode(errors="replace")
+    digest = hashlib.blake2b(tag, digest_size=8).digest()
+    return entry.size, int.from_bytes(digest, "big") >> 1 if tag else 0
 
 
 def is_weak(path: str) -> bool:
@@ -302,38 +325,18 @@ def warn_of_weak_versions(paths: Sequence[str]) -> None:
         )
 
 
-def head(path: RemotePath, faults: Faults | None = None) -> Entry:
-    """Ask the server for the entry of an object."""
-
-    def request() -> Entry:
-        return path.store.call(str(path), lambda: path.store.head(path.key))
-
-    entry = waited(path, request, faults or Faults())
-    if entry.size < 0:
-        reason = "the server does not report the size; download the file"
-        raise OSError(errno.ENOTSUP, reason, str(path))
-    return entry
-
-
-def _version(size: int, tag: str) -> Version:
-    import hashlib  # slow to import
-
-    digest = hashlib.blake2b(tag.encode(errors="replace"), digest_size=8).digest()
-    return size, int.from_bytes(digest, "big") >> 1 if tag else 0
-
-
 def fetch(
     path: RemotePath,
     begin: int,
     end: int,
     version: Version,
+    counters: RequestCounters | None = None,
     *,
-    faults: Faults,
     in_this_thread: bool = False,
 ) -> Buffer:
     """Return bytes ``[begin, end)`` of an object, complete and of this version.
 
-    Blocks, and may be called by several threads. `in_this_thread` is as for `waited`.
+    Blocks, and may be called by several threads. `in_this_thread` is as for `ask`.
 
     Raises
     ------
@@ -342,35 +345,32 @@ def fetch(
     CorruptionError
         With the code ``"file_changed"``, if the object has another version.
     CancelledError
-        If ``faults.cancel()`` was called.
+        If ``counters.cancel()`` was called.
     """
     if begin == end:
         return b""
     request = partial(_range, path, begin, end, version)
-    data = waited(path, request, faults, in_this_thread=in_this_thread)
-    faults.add(n_bytes=end - begin)
+    try:
+        data = ask(path, request, counters, in_this_thread=in_this_thread)
+    except FileNotFoundError:
+        raise _changed(path) from None
+    if counters is not None:
+        counters.add(end - begin, 0)
     return data
 
 
 def _range(path: RemotePath, begin: int, end: int, version: Version) -> Buffer:
-    store = path.store
-
-    def request() -> tuple[Buffer, Entry]:
-        data, entry = store.get(path.key, begin, end)
-        return data, entry if store.tags_ranges else store.head(path.key)
-
-    try:
-        data, entry = store.call(str(path), request)
-    except FileNotFoundError:
-        raise _changed(path) from None
-    if entry.size >= 0 and _version(entry.size, entry.tag) != version:
+    data, entry = path.store.get(path.key, begin, end)
+    if not path.store.tags_ranges:
+        entry = path.store.head(path.key)
+    if entry.size >= 0 and _version(entry) != version:
         if entry.encoding:
             reason = (
                 "the server compresses what it sends (Content-Encoding: "
                 f"{printable(entry.encoding)}), so ranges are not those of the object; "
                 "turn this off on the server, or download the file"
             )
-            raise OSError(errno.ENOTSUP, reason, str(path))
+            raise OSError(errno.ENOTSUP, reason)
         raise _changed(path)
     n_bytes = memoryview(data).nbytes
     if n_bytes != end - begin:
@@ -384,16 +384,16 @@ def _changed(path: str) -> CorruptionError:
 
 
 def pieces(
-    path: RemotePath, version: Version, *, faults: Faults | None = None
+    path: RemotePath, version: Version, counters: RequestCounters | None = None
 ) -> Generator[Buffer]:
     """Yield an object in order, while several threads read ahead.
 
     At most 36 MiB are in memory at a time. The first piece is small, for callers that
-    need only the beginning. Requests are counted in `faults`, and end if it is
+    need only the beginning. Requests are counted in `counters`, and end if it is
     cancelled.
     """
-    faults = Faults(faults)
-    pool = TaskPool(_PIECES_AHEAD, cancel=faults.cancel)
+    own = RequestCounters(counters)
+    pool = TaskPool(_PIECES_AHEAD, cancel=own.cancel)
     tasks: deque[Task[Buffer]] = deque()
     size, begin = version[0], 0
     try:
@@ -401,9 +401,7 @@ def pieces(
             while begin < size and len(tasks) < _PIECES_AHEAD:
                 end = min(size, begin + (_PIECE_BYTES if begin else _FIRST_PIECE_BYTES))
                 tasks.append(
-                    pool.submit(
-                        partial(fetch, path, begin, end, version, faults=faults)
-                    )
+                    pool.submit(partial(fetch, path, begin, end, version, own))
                 )
                 begin = end
             yield tasks.popleft().result()

@@ -1,21 +1,29 @@
 """Store: reads, lists and writes the objects of one bucket or server.
 
-Errors of the library become an OSError that names the redacted URL, or a
-`TransientError`, which `fastrec.storage.remote.waited` retries. Texts of these libraries
-contain credentials, so errors quote at most their first line, without URLs and options.
+obstore reads S3, Google Cloud Storage, Azure and HTTP. fsspec reads all other schemes,
+and the links of HTML pages, which are the listing of an HTTP server. Errors of both
+become an OSError that names the redacted URL, or a `TransientError`, which
+`fastrec.storage.remote.ask` retries. Texts of these libraries contain credentials, so
+errors quote at most their first line, without URLs and options.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
+import math
+import os
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from fastrec.errors import Error
-from fastrec.options import MissingExtraError
+from fastrec.options import MissingExtraError, extra
 from fastrec.printable import printable
-from fastrec.storage.urls import is_http, redacted, scrubbed
+from fastrec.storage.urls import is_http, redacted, scrubbed, without_userinfo
 from fastrec.tasks import CancelledError
 
 if TYPE_CHECKING:
@@ -27,52 +35,147 @@ StorageOptions: TypeAlias = Mapping[str, Any]
 
 _T = TypeVar("_T")
 
-_TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 509, 520, 522, 524})
+_log = logging.getLogger("fastrec")
+
+_OBSTORE_SCHEMES = frozenset(
+    {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"}
+)
+# The common schemes, which errors list. fsspec knows more.
+_SCHEMES = ("s3", "gs", "az", "abfss", "http", "https", "hf", "ftp", "sftp", "memory")
+
+# Limits of one request of obstore. A request without a byte for `read_timeout` failed.
+_CLIENT_OPTIONS = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "10m"}
+# A body that brings less than these bytes in these seconds failed, too.
+_SLOW_SECONDS = 30.0
+_SLOW_BYTES = 30 << 10
+
+_PAGE_KEYS = 1000  # S3 and Google Cloud Storage list as many at a time
+_TIME_SECONDS = 2  # Last-Modified has whole seconds, so a later change may not show
+_LAST_CHARACTER = "\U0010fffd"
+_SEPARATOR = "\0"  # in no key
+
+_PART_BYTES = 8 << 20  # of an upload
+_MAX_PARTS = 9_000  # S3 allows 10,000
 
 
 class TransientError(Exception):
     """A request failed for a reason that may pass; the text is the reason."""
 
 
-class UnreachedError(TransientError):
-    """There is no connection to a server that never answered.
-
-    Its address may be wrong, so retries end soon.
-    """
-
-
 class Entry(NamedTuple):
     """An object: its key, size in bytes, and the tag of its version."""
 
-    key: str
-    size: int  # -1 if a listing does not contain size and tag
-    tag: str  # the ETag or the modification time; "" if the server sends neither
+    key: str  # ends with "/" if this is a directory
+    size: int = -1  # -1 if a listing does not contain size and tag
+    tag: str = ""  # the ETag or the modification time; "" if the server sends neither
     is_weak: bool = False  # whether another version may have the same tag
     encoding: str = ""  # Content-Encoding, such as "gzip"
 
 
-# A page: entries and their keys, or None and the prefixes of directories; and what to
-# pass as `after` for the next page, or "".
-Listing: TypeAlias = "tuple[list[tuple[Entry | None, str]], str]"
+# A page, and what to pass as `after` for the next page, or "".
+Listing: TypeAlias = tuple[list[Entry], str]
+
+
+def make_store(root: str, options: StorageOptions) -> Store:
+    """Return the store of `root`, such as ``s3://bucket``, with its credentials."""
+    scheme = root.partition("://")[0].lower()
+    if scheme in ("file", "local"):
+        raise ValueError(
+            f"a {scheme}:// URL is of this machine, such as file:///a.tfrecord"
+        )
+    return (Store if scheme in _OBSTORE_SCHEMES else FsspecStore)(root, options)
 
 
 class Store:
-    """One bucket or server. Methods block, and may be called by several threads."""
+    """A store that obstore reads. Methods block, and may be called by several threads."""
 
-    # Whether `get` returns the tag of the object that it read.
-    tags_ranges = True
+    tags_ranges = True  # whether `get` returns the tag of the object that it read
     has_answered = False  # whether a request succeeded
+    # The process whose threads obstore uses; they do not exist in its forked children.
+    _process: int | None = None
 
     def __init__(self, root: str, options: StorageOptions) -> None:
         self._root, self._options = root, options
+        self._scheme = root.partition("://")[0]
+        self._open(root, options)
+
+    def _open(self, root: str, options: StorageOptions) -> None:
+        scheme = self._scheme
+        with extra("remote", f"reading {scheme}:// URLs", "obstore"):
+            from obstore.store import from_url
+        named = _named_like_obstore(options, scheme)
+        client = {**_CLIENT_OPTIONS, **named.pop("client_options")}
+        # A caller that sets this time-out decides how slow a body may be.
+        self._is_paced = client["read_timeout"] == _CLIENT_OPTIONS["read_timeout"]
+        endpoints = [value for name, value in named.items() if "endpoint" in name]
+        endpoints += [root, os.environ.get("AWS_ENDPOINT_URL", "")]
+        if any(str(value).startswith("http://") for value in endpoints):
+            client.setdefault("allow_http", True)
+        # The directory buckets of S3 and file systems of Azure have other orders.
+        is_directory_bucket = root.rstrip("/").endswith("--x-s3")
+        self._is_ordered = scheme in ("s3", "s3a", "gs") and not is_directory_bucket
+        self._headers: dict[str, Any] = {}
+        if is_http(root):
+            if wrong := named.keys() - {"retry_config"}:
+                raise ValueError(
+                    f"HTTP servers have no storage option {min(wrong)!r}; pass those of "
+                    "obstore's client, such as timeout, proxy_url and default_headers"
+                )
+            # obstore ignores the user and password in a URL.
+            root, authorization = without_userinfo(root)
+            self._headers = {**authorization, **client.get("default_headers", {})}
+            client["default_headers"] = self._headers
+        # `ask` retries, counts and cancels requests that read.
+        once = {"retry_config": {"max_retries": 0}, **named}
+        try:
+            self._reading = from_url(root, client_options=client, **once)
+            self._writing = from_url(root, client_options=client, **named)
+        except BaseException as error:  # obstore raises several types
+            if not _is_of_library(error):
+                raise
+            reason = self._first_line(error) + (f"; {_NAMES}" if options else "")
+        else:
+            return
+        raise ValueError(reason)
+
+    def _check_process(self) -> None:
+        Store._process = Store._process or os.getpid()
+        if Store._process != os.getpid():
+            raise RuntimeError(
+                f"cannot read {self._scheme}:// URLs in a forked process whose parent "
+                "read them: obstore does not support it; start processes with "
+                '"spawn" or "forkserver", such as multiprocessing_context="spawn" of '
+                "a DataLoader"
+            )
 
     def head(self, key: str) -> Entry:
         """Return the entry of an object, or raise a FileNotFoundError."""
-        raise NotImplementedError
+        from obstore import exceptions as kinds
+
+        if not is_http(self._root):
+            entry = _obstore_entry(self._reading.head(key))
+            if entry.size:
+                return entry
+        # Only a GET proves that an object is empty. HTTP servers may refuse HEAD, which
+        # a signed URL does not allow, or answer it with another length.
+        try:
+            return _obstore_entry(
+                self._reading.get(key, options={"range": (0, 1)}).meta
+            )
+        except (kinds.GenericError, kinds.NotSupportedError):
+            entry = _obstore_entry(self._reading.get(key).meta)
+            if entry.size:
+                raise
+            return entry
 
     def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:
         """Return bytes ``[begin, end)``, and the entry of the object."""
-        raise NotImplementedError
+        result = self._reading.get(key, options={"range": (begin, end)})
+        entry = _obstore_entry(result.meta)
+        encoding = result.attributes.get("Content-Encoding", "")
+        seconds = _SLOW_SECONDS if self._is_paced else math.inf
+        body = _body(result, end - begin, seconds)
+        return body, entry._replace(encoding=encoding)
 
     def list(self, prefix: str, *, is_recursive: bool, after: str) -> Listing:
         """Return objects below `prefix`, and, unless recursive, its directories.
@@ -80,7 +183,74 @@ class Store:
         `prefix` is empty or ends with a slash. `after` is empty, or what the previous
         page returned.
         """
-        raise NotImplementedError
+        from obstore import exceptions as kinds
+
+        if is_http(self._root):
+            return self._linked(prefix, is_recursive, after)
+        if self._is_ordered:
+            try:
+                return self._page(prefix, is_recursive, after)
+            except kinds.InvalidPathError:
+                if is_recursive:
+                    raise
+                # The invalid key may be in a subdirectory.
+        if is_recursive:
+            pages = self._reading.list(prefix or None, chunk_size=_PAGE_KEYS)
+            return [_obstore_entry(meta) for page in pages for meta in page], ""
+        found = self._reading.list_with_delimiter(prefix or None)
+        directories = [Entry(f"{name}/") for name in found["common_prefixes"]]
+        return [*map(_obstore_entry, found["objects"]), *directories], ""
+
+    def _page(self, prefix: str, is_recursive: bool, after: str) -> Listing:
+        """Return the next page of a store that lists its keys in order.
+
+        The request for the next page names a key, not a token. So a page that is cut
+        off without a token loses nothing, a request can be repeated, and one for each
+        large subdirectory skips its keys.
+        """
+        pages = self._reading.list(
+            prefix or None, offset=after or None, chunk_size=_PAGE_KEYS
+        )
+        entries = [_obstore_entry(meta) for meta in next(iter(pages), [])]
+        more = ""
+        if len(entries) >= _PAGE_KEYS:
+            # The key of the empty object "a/" lacks its slash, so it is out of order.
+            keys = [entry.key for entry in entries if entry.size]
+            more = max(entry.key for entry in entries)
+            if more <= after or keys != sorted(keys):
+                reason = "the server does not list keys in order, from a given key on"
+                raise OSError(errno.ENOTSUP, reason)
+        if is_recursive:
+            return entries, more
+        page: dict[str, Entry] = {}
+        for entry in entries:
+            name, slash, _ = entry.key[len(prefix) :].partition("/")
+            key = f"{prefix}{name}{slash}"
+            page[key] = Entry(key) if slash else entry
+        directory, slash, _ = more[len(prefix) :].partition("/")
+        if slash:
+            more = max(more, f"{prefix}{directory}/{_LAST_CHARACTER}")
+        return [*page.values()], more
+
+    def _linked(self, prefix: str, is_recursive: bool, after: str) -> Listing:
+        """Return the links of an HTML page, which fsspec reads."""
+        from urllib.parse import parse_qsl  # slow to import
+
+        with extra("remote", "listing HTTP servers", "aiohttp"):
+            import aiohttp  # noqa: F401
+        # fsspec logs URLs, so their credentials are passed by options.
+        root, _, query = without_userinfo(self._root)[0].partition("?")
+        parameters = parse_qsl(query, keep_blank_values=True)
+        options = {"headers": self._headers, "params": parameters}
+        links, more = FsspecStore(root, options).list(
+            prefix, is_recursive=is_recursive, after=after
+        )
+        page = [entry for entry in links if _is_valid(entry.key.rstrip("/"))]
+        for entry in set(links).difference(page):
+            _log.warning(
+                "skipping a link that cannot be read: %s", printable(entry.key)
+            )
+        return page, more
 
     def put(
         self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]
@@ -90,24 +260,44 @@ class Store:
         Calls `check` often, and stops if it raises. Without `overwrite`, a store that
         can do so raises a FileExistsError if the object exists.
         """
-        raise NotImplementedError
+        from obstore import exceptions
+
+        size = file.stat().st_size
+        if size <= _PART_BYTES:
+            mode = "overwrite" if overwrite else "create"
+            data = file.read_bytes()
+            try:
+                self._writing.put(key, data, use_multipart=False, mode=mode)
+            except exceptions.AlreadyExistsError:
+                # Perhaps the response to the first attempt was lost.
+                if bytes(self._writing.get(key).bytes()) != data:
+                    raise
+            return
+        part_bytes = max(_PART_BYTES, size // _MAX_PARTS)
+
+        def parts() -> Iterator[bytes]:
+            with file.open("rb") as data:
+                while part := data.read(part_bytes):
+                    check()  # an error aborts the upload
+                    yield part
+
+        self._writing.put(key, parts(), use_multipart=True, chunk_size=part_bytes)
 
     def delete(self, key: str) -> None:
         """Delete an object."""
-        raise NotImplementedError
+        self._writing.delete(key)
 
     def call(self, url: str, request: Callable[[], _T]) -> _T:
         """Return ``request()``; translate the library's errors for the redacted `url`."""
+        self._check_process()
         try:
             result = request()
         except (TransientError, MissingExtraError, CancelledError, Error):
             raise
         except BaseException as error:  # libraries raise any type
-            if not is_of_library(error):
+            if not _is_of_library(error):
                 raise
             failure = self._translated(error, url)
-            if isinstance(failure, UnreachedError) and self.has_answered:
-                failure = TransientError(*failure.args)
         else:
             self.has_answered = True
             return result
@@ -115,49 +305,312 @@ class Store:
         # credentials.
         raise failure
 
-    def _translated(self, error: BaseException, url: str) -> BaseException:
-        raise NotImplementedError
+    def _translated(self, error: BaseException, url: str) -> Exception:
+        """Return what to raise for an error of a library."""
+        kind = type(error)
+        text = f"{kind.__module__}.{kind.__name__}: {error}"
+        if isinstance(error, FileNotFoundError):
+            return FileNotFoundError(errno.ENOENT, "No such object", url)
+        if isinstance(error, FileExistsError) or kind.__name__ == "AlreadyExistsError":
+            return FileExistsError(errno.EEXIST, "The object exists", url)
+        if isinstance(error, PermissionError) or kind.__name__ in _DENIALS:
+            return _denied(url)
+        if isinstance(error, OSError) and error.errno == errno.ENOTSUP:
+            return OSError(errno.ENOTSUP, error.strerror, url)
+        if status := _status_of(error, text):
+            return _of_status(status, url)
+        if re.search("169.254.169.254|metadata.google|Credential", text):
+            return _denied(url, "no credentials were found")
+        for pattern, (number, reason) in _REFUSALS.items():
+            if re.search(pattern, text):
+                return OSError(number, reason, url)
+        for pattern, reason in _FAULTS.items():
+            if re.search(pattern, text):
+                return TransientError(reason)
+        if isinstance(error, _TRANSIENT_TYPES) or (
+            getattr(error, "errno", None) in _TRANSIENT_ERRNO
+        ):
+            return TransientError(_FAILED)
+        reason = self._first_line(error)
+        if kind.__name__ == "InvalidPathError":
+            reason = (
+                'obstore lists no page that has a key with an empty part, ".", ".." or a '
+                f"control character; rename the object, or list another directory: {reason}"
+            )
+        return OSError(errno.EIO, reason, url)
 
     def _first_line(self, error: BaseException) -> str:
         """Return the type and the first line of an error, without credentials."""
         lines = str(error).splitlines() or [""]
-        secrets = [dict(self._options), *_userinfo(self._root)]
+        secrets: list[object] = [dict(self._options)]
+        if redacted(self._root) != self._root:
+            parts = re.split(r"[:@/?&=]", self._root)
+            secrets += [part for part in parts if len(part) > 2]
         return f"{type(error).__name__}: {printable(scrubbed(lines[0], secrets))}"
 
 
-def _userinfo(root: str) -> list[str]:
-    """Return the texts of a root that may be credentials."""
-    texts = re.split(r"[:@/?&=]", root) if redacted(root) != root else []
-    return [text for text in texts if len(text) > 2]
+class FsspecStore(Store):
+    """A store that fsspec reads."""
+
+    tags_ranges = False
+
+    def _open(self, root: str, options: StorageOptions) -> None:
+        scheme, _, rest = root.partition("://")
+        with extra("remote", f"reading {scheme}:// URLs", "fsspec"):
+            import fsspec
+        if scheme not in fsspec.available_protocols():
+            known = ", ".join(f"{name}://" for name in _SCHEMES)
+            raise ValueError(f"unknown scheme; known schemes are {known}")
+        try:
+            cls = fsspec.get_filesystem_class(scheme)
+        except ImportError as error:
+            msg = f"cannot read {scheme}:// URLs: {printable(error)}"  # has the package
+            raise MissingExtraError(msg, name=error.name) from None
+        own = cls._get_kwargs_from_urls(root) if rest else {}
+        # fsspec caches instances, by process and thread.
+        self._fs: Callable[[], Any] = partial(cls, **{**own, **options})
+
+    def _check_process(self) -> None:
+        pass
+
+    def _path(self, key: str) -> str:
+        return self._root + key if self._root.endswith("/") else f"{self._root}/{key}"
+
+    def head(self, key: str) -> Entry:  # noqa: D102
+        fs = self._fs()
+        fs.invalidate_cache()
+        info = fs.info(self._path(key))
+        if info.get("type") == "directory":
+            raise FileNotFoundError
+        return _fsspec_entry(info, key)
+
+    def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:  # noqa: D102
+        return self._fs().cat_file(self._path(key), begin, end), Entry(key)
+
+    def list(  # noqa: D102
+        self, prefix: str, *, is_recursive: bool, after: str
+    ) -> Listing:
+        from urllib.parse import unquote  # slow to import
+
+        # A page is a directory. `find` of fsspec would leave out those that fail.
+        directory, *more = (after or prefix).split(_SEPARATOR)
+        fs = self._fs()
+        fs.invalidate_cache()
+        top = str(fs._strip_protocol(self._path(""))).rstrip("/")
+        try:
+            found = fs.ls(self._path(directory), detail=True)
+        except FileNotFoundError:
+            if not after:
+                raise
+            found = []  # a link that leads nowhere
+        page = []
+        for info in found:
+            key = str(info["name"])[len(top) :].lstrip("/")
+            if is_http(self._root):
+                key = unquote(key.partition("?")[0])
+            is_directory = info.get("type") == "directory" or key.endswith("/")
+            key = key.rstrip("/") + "/" * is_directory
+            if not key.startswith(directory) or key == directory:
+                continue
+            if key.endswith(("/./", "/../")):
+                continue
+            if is_directory and is_recursive:
+                more.append(key)
+            else:
+                # `ls` and `info` return different forms of times, and HTML pages none.
+                page.append(Entry(key))
+        return page, _SEPARATOR.join(more)
+
+    def put(  # noqa: D102
+        self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]
+    ) -> None:
+        check()
+        fs, path = self._fs(), self._path(key)
+        if not overwrite and fs.exists(path):
+            raise FileExistsError
+        fs.makedirs(fs._parent(path), exist_ok=True)
+        fs.put_file(str(file), path)
+
+    def delete(self, key: str) -> None:  # noqa: D102
+        self._fs().rm_file(self._path(key))
 
 
-def is_of_library(error: BaseException) -> bool:
+# Errors.
+
+_TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 509, 520, 522, 524})
+_TRANSIENT_TYPES = (ConnectionError, EOFError, InterruptedError, BlockingIOError)
+_TRANSIENT_ERRNO = (errno.EIO, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
+_DENIALS = ("UnauthenticatedError", "PermissionDeniedError")
+CANNOT_CONNECT = "cannot connect"
+_FAILED = "the connection failed"
+
+# What is in an error of a library, and the reason: of refusals with an errno, and of
+# faults that may pass.
+_REFUSALS = {
+    "Range request not supported": (
+        errno.ENOTSUP,
+        "the server does not support range requests; download the file",
+    ),
+    "kind: Redirect": (errno.ELOOP, "the server redirects in a loop; check the URL"),
+}
+_FAULTS = {
+    "UnexpectedRange": "the server or a proxy sent another range than the requested one; "
+    "download the file",
+    "UnexpectedEof": "the body was short",
+    r"kind: Connect|^[\w.]+\.(ClientConnector|ConnectionRefused)\w*:": CANNOT_CONNECT,
+    r"kind: Timeout|^[\w.]*Timeout\w*:": "the request timed out",
+    "kind: Interrupted": "the body was cut off",
+    "kind: (Request|Decode)|^(aiohttp|requests|httpx|urllib3|botocore)": _FAILED,
+}
+
+
+def _is_of_library(error: BaseException) -> bool:
     """Return whether a library failed. The panics of Rust are not an Exception."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-def opaque(tag: str) -> str:
-    """Return an ETag without the marks that listings and servers add or leave out."""
-    return tag.removeprefix("W/").strip('"')
-
-
-def denied(url: str, reason: str = "access was denied") -> PermissionError:
-    """Return the error of a store that refuses access."""
+def _denied(url: str, reason: str = "access was denied") -> PermissionError:
     hint = "set the credentials in the environment, or pass storage_options="
     return PermissionError(errno.EACCES, f"{reason}; {hint}", url)
 
 
-def of_status(status: int, url: str) -> Exception:
+def _status_of(error: BaseException, text: str) -> int:
+    """Return the HTTP status of an error of obstore or fsspec, or 0."""
+    if found := re.search(r"status(?: code)?: (\d{3})", text):
+        return int(found[1])
+    if "redirect without LOCATION" in text:
+        return 302
+    for owner in (error, getattr(error, "response", None)):
+        for name in ("status", "status_code", "code"):
+            status = getattr(owner, name, None)
+            if isinstance(status, int) and 300 <= status < 600:
+                return status
+    return 0
+
+
+def _of_status(status: int, url: str) -> Exception:
     """Return the error for an HTTP status."""
+    reason = f"the server returned HTTP status {status}"
     if status in _TRANSIENT_STATUS:
-        return TransientError(f"the server returned HTTP status {status}")
+        return TransientError(reason)
     if status in (401, 403):
-        return denied(url, f"access was denied (HTTP status {status})")
+        return _denied(url, f"access was denied (HTTP status {status})")
     if status in (404, 410):
         return FileNotFoundError(errno.ENOENT, "No such object", url)
-    reason = f"the server returned HTTP status {status}"
     if 300 <= status < 400 and is_http(url):
         reason += ", a redirect that cannot be followed; pass the URL that it leads to"
     elif 300 <= status < 400:
         reason += '; check the region, such as storage_options={"region": ...}'
     return OSError(errno.EIO, reason, url)
+
+
+# Options.
+
+_NAMES = (
+    "storage_options are named as in obstore, such as access_key_id, "
+    "secret_access_key, token, endpoint, region, skip_signature, timeout and proxy_url"
+)
+# The options of obstore's HTTP client, which it accepts only in `client_options`.
+_CLIENT_NAMES = frozenset(
+    {
+        *("allow_http", "allow_invalid_certificates", "connect_timeout"),
+        *("default_content_type", "default_headers", "http1_only", "http2_only"),
+        *("http2_keep_alive_interval", "http2_keep_alive_timeout"),
+        *("http2_keep_alive_while_idle", "pool_idle_timeout", "pool_max_idle_per_host"),
+        *("proxy_ca_certificate", "proxy_excludes", "proxy_url", "randomize_addresses"),
+        *("read_timeout", "root_certificate", "timeout", "user_agent"),
+    }
+)
+# Names of s3fs.
+_S3FS_NAMES = {
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+    "endpoint_url": "endpoint",
+    "region_name": "region",
+    "anon": "skip_signature",
+}
+
+
+def _named_like_obstore(options: StorageOptions, scheme: str) -> dict[str, Any]:
+    """Return options with obstore's names, without those that are None."""
+    given = {**options, **options.get("client_kwargs", {})}
+    given.pop("client_kwargs", None)
+    client: dict[str, Any] = {}
+    named: dict[str, Any] = {"client_options": client}
+    renamed = _S3FS_NAMES if scheme in ("s3", "s3a") else {"anon": "skip_signature"}
+    for name, value in given.items():
+        own = renamed.get(name, name)
+        if value is None:
+            continue
+        if own != name and given.get(own) is not None:
+            raise ValueError(
+                f"storage_options must not contain both {name!r} and {own!r}"
+            )
+        if own == "client_options":
+            client |= value
+        else:
+            (client if own in _CLIENT_NAMES else named)[own] = value
+    for name, value in client.items():
+        if name.endswith("timeout") and isinstance(value, (int, float)):
+            client[name] = timedelta(seconds=value)
+    return named
+
+
+# Responses.
+
+
+def _body(result: Any, n_bytes: int, seconds: float) -> Buffer:
+    """Return the body of a response.
+
+    Raises a TransientError if less than `_SLOW_BYTES` come in `seconds`.
+    """
+    body = memoryview(bytearray(n_bytes))
+    n_read = n_before = 0
+    begin = time.monotonic()
+    for chunk in result.stream(min_chunk_size=1):
+        piece = memoryview(chunk)[: n_bytes - n_read]
+        body[n_read : n_read + len(piece)] = piece
+        n_read += len(piece)
+        if time.monotonic() - begin > seconds:
+            if n_read - n_before < _SLOW_BYTES and n_read < n_bytes:
+                raise TransientError(
+                    f"less than {_SLOW_BYTES:,} bytes came in {seconds:g} s"
+                )
+            n_before, begin = n_read, time.monotonic()
+    return body[:n_read]
+
+
+def _is_valid(key: str) -> bool:
+    """Return whether obstore can read a key."""
+    is_plain = not any(part in ("", ".", "..") for part in key.split("/"))
+    return is_plain and not re.search(r"[\0-\x1f\x7f]", key)
+
+
+def _opaque(tag: str) -> str:
+    """Return an ETag without the marks that listings and servers add or leave out."""
+    return tag.removeprefix("W/").strip('"')
+
+
+def _obstore_entry(meta: Mapping[str, Any]) -> Entry:
+    tag = meta["e_tag"] or ""
+    is_weak = tag.startswith("W/")
+    if not tag:
+        seconds = meta["last_modified"].timestamp()
+        tag = f"modified {seconds}" if seconds else ""
+        is_weak = time.time() - seconds < _TIME_SECONDS or not tag
+    return Entry(meta["path"], meta["size"], _opaque(tag), is_weak)
+
+
+# The names under which filesystems of fsspec return the version of an object.
+_FSSPEC_TAGS = ("ETag", "etag", "blob_id", "md5Hash", "sha256", "checksum")
+_FSSPEC_TIMES = ("LastModified", "last_modified", "mtime", "modified", "updated")
+
+
+def _fsspec_entry(info: Mapping[str, Any], key: str) -> Entry:
+    tag = next((str(info[name]) for name in _FSSPEC_TAGS if info.get(name)), "")
+    if not tag:
+        times = (str(info[name]) for name in _FSSPEC_TIMES if info.get(name))
+        # A file system in memory has nothing but the time of its creation.
+        tag = next((f"modified {t}" for t in times), str(info.get("created", "")))
+    size = info.get("size")
+    return Entry(key, -1 if size is None else int(size), _opaque(tag), not tag)

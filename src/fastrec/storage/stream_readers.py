@@ -17,8 +17,8 @@ from functools import partial
 from fastrec import _core
 from fastrec.errors import Error
 from fastrec.storage.compression import FileContent, inflated
-from fastrec.storage.paths import Version, version_of
-from fastrec.storage.remote import Faults
+from fastrec.storage.paths import version_of
+from fastrec.storage.remote import RequestCounters, Version
 from fastrec.tasks import Task, start
 
 _READ_AHEAD_BYTES = 4 << 20  # per thread
@@ -33,7 +33,7 @@ def byte_streams(
     bytes_ahead: int,
     versions: Sequence[Version] | None = None,
     on_read: Callable[[int, int], object] | None = None,
-    faults: Faults | None = None,
+    counters: RequestCounters | None = None,
 ) -> Iterator[_core.ByteStreams]:
     """Decompress `files` in order, in `n_readers` threads.
 
@@ -41,16 +41,18 @@ def byte_streams(
     stops the streams; an error in the body also stops them. A file whose version
     differs from `versions` is an error. The threads call ``on_read(i, n_bytes)`` with
     the number of bytes read from file `i`. Requests for remote files are counted in
-    `faults`.
+    `counters`.
     """
     n_readers = max(1, min(n_readers, len(files)))
     streams = _core.ByteStreams(len(files), n_readers, bytes_ahead // n_readers)
     _all.add(streams)
-    own_faults = Faults(faults)
-    _faults.add(own_faults)
+    own_counters = RequestCounters(counters)
+    _counters.add(own_counters)
     try:
         for i in range(n_readers):
-            reader = Task(partial(_read, files, versions, on_read, own_faults, streams))
+            reader = Task(
+                partial(_read, files, versions, on_read, own_counters, streams)
+            )
             _readers.add(reader)
             # Check after the registration, so that `_end_all` waits for the thread.
             if _is_ending:
@@ -73,7 +75,7 @@ def _read(
     files: Sequence[FileContent],
     versions: Sequence[Version] | None,
     on_read: Callable[[int, int], object] | None,
-    faults: Faults,
+    counters: RequestCounters,
     streams: _core.ByteStreams,
 ) -> None:
     while (i := streams.begin()) is not None:
@@ -89,7 +91,7 @@ def _read(
                 content,
                 on_read=report,
                 on_wait=partial(_check, streams, i),
-                faults=faults,
+                counters=counters,
             )
             with contextlib.closing(content_pieces) as pieces:
                 for piece in pieces:
@@ -146,7 +148,7 @@ def frame_stream(
 # The threads must end before the interpreter: a thread that returned from the core
 # after that would abort.
 _all: weakref.WeakSet[_core.ByteStreams] = weakref.WeakSet()
-_faults: weakref.WeakSet[Faults] = weakref.WeakSet()
+_counters: weakref.WeakSet[RequestCounters] = weakref.WeakSet()
 _readers: weakref.WeakSet[Task[None]] = weakref.WeakSet()
 _is_ending = False
 
@@ -157,8 +159,8 @@ def _end_all() -> None:
     _is_ending = True
     for streams in list(_all):
         streams.stop()
-    for faults in list(_faults):
-        faults.cancel()
+    for counters in list(_counters):
+        counters.cancel()
     until = time.monotonic() + _EXIT_TIMEOUT_SECONDS
     for reader in list(_readers):
         while not reader.wait() and time.monotonic() < until:

@@ -156,11 +156,6 @@ def without_userinfo(url: str) -> tuple[str, dict[str, str]]:
     return f"{scheme}://{rest}", {"authorization": f"Basic {encoded}"}
 
 
-def has_secrets(url: str) -> bool:
-    """Return whether `redacted` removes something from a URL."""
-    return redacted(url) != url
-
-
 def hidden_digest(url: str) -> str:
     """Return a digest of what `redacted` removes and what may select an object, or "".
 
@@ -181,18 +176,17 @@ def hidden_digest(url: str) -> str:
 def scrubbed(text: str, secrets: object) -> str:
     """Return a library's message without URLs and without the values of `secrets`."""
     text = re.sub(r"[A-Za-z][A-Za-z0-9+.-]*://\S*", "the URL", text)
-    for value in _strings(secrets):
+    for value in sorted(_strings(secrets), key=len, reverse=True):
         text = text.replace(value, _MARK)
     return text
 
 
 def _strings(value: object) -> list[str]:
-    """Return the texts in nested options, the longest first."""
-    found: list[str] = []
+    """Return the texts in nested options."""
     if isinstance(value, dict):
-        found = [text for inner in value.values() for text in _strings(inner)]
-    elif isinstance(value, (list, tuple, set)):
-        found = [text for inner in value for text in _strings(inner)]
-    elif isinstance(value, (str, bytes)) and value:
-        found = [value if isinstance(value, str) else value.decode(errors="replace")]
-    return sorted(found, key=len, reverse=True)
+        value = [*value.values()]
+    if isinstance(value, (list, tuple, set)):
+        return [text for inner in value for text in _strings(inner)]
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    return [value] if isinstance(value, str) and value else []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastrec.storage.paths import expand, is_remote, path_of_url, version_of
-from fastrec.storage.remote import Faults, RemotePath, fetch, remote_path
+from fastrec.storage.remote import RemotePath, fetch, remote_path
 from fastrec.storage.stores import Entry, StorageOptions
 from fastrec.storage.urls import is_http
 
@@ -76,7 +76,7 @@ class Folder:
         path = self.path(name)
         if isinstance(path, RemotePath):
             version = version_of(path)
-            data: Any = fetch(path, 0, version[0], version, faults=Faults())
+            data: Any = fetch(path, 0, version[0], version)
             return bytes(data)
         with open(path, "rb") as file:
             return file.read()

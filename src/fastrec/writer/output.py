@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fastrec.storage.atomic import sync_directory
-from fastrec.storage.remote import RemotePath
-from fastrec.storage.remote_listing import exists
+from fastrec.storage.remote import RemotePath, exists
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

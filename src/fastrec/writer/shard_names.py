@@ -19,9 +19,8 @@ import string
 import tempfile
 from collections.abc import Iterable
 
-from fastrec.storage.paths import is_remote, path_of_url
-from fastrec.storage.remote import RemotePath, remote_path
-from fastrec.storage.remote_listing import exists, names_below
+from fastrec.storage.paths import is_remote, names_below, path_of_url
+from fastrec.storage.remote import RemotePath, exists, remote_path
 from fastrec.storage.stores import Entry, StorageOptions
 from fastrec.storage.urls import is_http, redacted
 

@@ -28,8 +28,7 @@ from fastrec.storage.atomic import sync_directory
 from fastrec.storage.compression import CONTENTS, codec_of
 from fastrec.storage.index import keep_index, rename_index
 from fastrec.storage.locks import FileLock
-from fastrec.storage.remote import RemotePath
-from fastrec.storage.remote_listing import delete
+from fastrec.storage.remote import RemotePath, delete
 from fastrec.tasks import TaskPool
 from fastrec.writer.appending import end_of_records
 from fastrec.writer.output import AppendedFile, OutputFile, resolved
