@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from fastrec.display import table
 from fastrec.errors import Error
-from fastrec.printable import printable
+from fastrec.printable import counted, printable
 
 _log = logging.getLogger("fastrec")
 
@@ -143,11 +143,6 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join([repr(self), *map(str, self.regions)])
-
-
-def counted(n: int, noun: str) -> str:
-    """Return a count with its noun: ``1 record``, ``1,234 records``."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def lost(n_records: int, *, is_known: bool) -> str:

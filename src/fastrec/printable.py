@@ -1,4 +1,4 @@
-"""Escape file and feature names for printing."""
+"""Texts for printing: escaped names, and counts."""
 
 from __future__ import annotations
 
@@ -10,3 +10,9 @@ def printable(text: object) -> str:
     file names that are not UTF-8.
     """
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a count with its noun: ``1 record``, ``1,234 records``, ``2 batches``."""
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{n:,} {noun}{'' if n == 1 else plural}"

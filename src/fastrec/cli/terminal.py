@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from fastrec.printable import printable
+from fastrec.printable import counted, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -159,11 +159,6 @@ class Stopwatch:
     def seconds(self) -> float:
         """Seconds so far, never 0."""
         return max(time.perf_counter() - self._start, 1e-9)
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun: "1 file", "60,000 records"."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def print_table(

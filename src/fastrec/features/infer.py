@@ -7,20 +7,21 @@ Records that are not Examples are read as `Record`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fastrec import _core
 from fastrec.errors import DecodeError, SchemaError
-from fastrec.features import guess
 from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, VarLen
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.record import Record
 from fastrec.features.schema import Note, Schema
+from fastrec.features.tensor import tensor_text
 from fastrec.hints import did_you_mean
+from fastrec.printable import counted
 
 # Sampled records, spread evenly over the data.
 SAMPLE_RECORDS = 4096
@@ -29,8 +30,14 @@ _STREAM_BYTES = 64 << 20
 _STREAM_RECORD_BYTES = 16 << 10
 # Record numbers passed to the core at once.
 _CHUNK_RECORDS = 1 << 16
+_INT64_MAX = 2**63 - 1
 
-DTYPE_OF = {"bytes": "bytes", "float": "float32", "int64": "int64"}
+# Nonzero values that make a dtype more likely than a coincidence.
+_MIN_NONZERO = 32
+# Sign- or zero-extended values that make a wider dtype more likely than a coincidence.
+_MIN_EXTENDED = 4
+
+_DTYPE_OF = {"bytes": "bytes", "float": "float32", "int64": "int64"}
 
 
 def infer(
@@ -49,23 +56,21 @@ def infer(
     """
     n_records = len(catalog)
     n_sampled = n_records if sample is None else min(sample, n_records)
-    survey = _core.Survey(features_max)
-    for first in range(0, n_sampled, _CHUNK_RECORDS):
-        chosen = range(first, min(first + _CHUNK_RECORDS, n_sampled))
-        # In integers: floats are inexact above 2**53.
-        numbers = np.array([i * n_records // n_sampled for i in chosen], dtype=np.int64)
-        try:
-            survey.add_records(files, catalog, numbers, skip_unreadable)
-        except DecodeError as error:
-            if not survey.foreign or _has_values(survey):
-                raise _explained(error, survey) from None
-            return _schema_of(survey, "inferred from the first record", names)
-    _check_any(survey, n_sampled)
+
+    def add_records(survey: _core.Survey) -> int:
+        for first in range(0, n_sampled, _CHUNK_RECORDS):
+            chosen = range(first, min(first + _CHUNK_RECORDS, n_sampled))
+            # In integers: floats are inexact above 2**53.
+            numbers = [i * n_records // n_sampled for i in chosen]
+            survey.add_records(
+                files, catalog, np.array(numbers, np.int64), skip_unreadable
+            )
+        return n_sampled
+
+    of = f"{n_sampled:,} of {n_records:,} records"
     if n_sampled == n_records:
         of = "the only record" if n_records == 1 else f"all {n_records:,} records"
-    else:
-        of = f"{n_sampled:,} of {n_records:,} records"
-    return _schema_of(survey, f"inferred from {of}", names)
+    return _inferred(_core.Survey(features_max), add_records, names, of)
 
 
 def infer_stream(
@@ -77,111 +82,99 @@ def infer_stream(
     features_max: int,
 ) -> Schema:
     """Infer the schema of a stream from its first records."""
-    n_records_max = n_bytes_max = 2**63 - 1
-    if sample is not None:
-        n_records_max = sample
-        n_bytes_max = max(_STREAM_BYTES, sample * _STREAM_RECORD_BYTES)
-    survey = _core.Survey(features_max)
+    n_records_max = _INT64_MAX if sample is None else sample
+    n_bytes_max = max(_STREAM_BYTES, n_records_max * _STREAM_RECORD_BYTES)
+
+    def add_records(survey: _core.Survey) -> int:
+        return survey.add_stream(
+            frames, n_records_max, min(n_bytes_max, _INT64_MAX), skip_unreadable
+        )
+
+    return _inferred(_core.Survey(features_max), add_records, names, "")
+
+
+def _inferred(
+    survey: _core.Survey,
+    add_records: Callable[[_core.Survey], int],
+    names: Sequence[str | bytes] | None,
+    of: str,
+) -> Schema:
+    """Return the schema of the records that `add_records` adds, and counts."""
+
+    def has_values() -> bool:
+        lists = (of_list.steps for _, of_list in survey.lists)
+        return any(seen.kinds for seen in (*dict(survey.features).values(), *lists))
+
     try:
-        n_sampled = survey.add_stream(
-            frames, n_records_max, min(n_bytes_max, 2**63 - 1), skip_unreadable
-        )
+        n_sampled = add_records(survey)
     except DecodeError as error:
-        if not survey.foreign or _has_values(survey):
-            raise _explained(error, survey) from None
-        return _schema_of(survey, "inferred from the first record", names)
-    _check_any(survey, n_sampled)
-    of = "record" if survey.n_records == 1 else f"{survey.n_records:,} records"
-    return _schema_of(survey, f"inferred from the first {of}", names)
-
-
-def _check_any(survey: _core.Survey, n_sampled: int) -> None:
-    """Raise a SchemaError if all sampled records are unreadable."""
-    if n_sampled and not survey.n_records and not survey.foreign:
-        raise SchemaError(
-            f"cannot infer a schema: all of {n_sampled:,} sampled records are "
-            'unreadable; pass on_error="raise" to see the first error',
-            code="no_schema",
+        if not survey.foreign or has_values():
+            is_what = f"looks like {survey.foreign}" if survey.foreign else "is damaged"
+            raise DecodeError(
+                "cannot infer a schema: others are tf.train.Examples, but this record "
+                f"{is_what} ({error.reason}); pass features=, or "
+                'features={"record": fr.Record()} for the bytes of records',
+                *(error.path, error.record, error.offset, error.feature),
+                code=error.code,
+            ) from None
+        n_sampled, of = 1, "the first record"
+    n_records = survey.n_records
+    if survey.foreign and not has_values():
+        looks = f"not a tf.train.Example; it looks like {survey.foreign}"
+        if names is None:
+            source = f"inferred from {of or _first(n_records)}"
+            return Schema({"record": Record()}, notes={"record": looks}, source=source)
+        raise _no_schema(
+            f"cannot infer specs of {list(names)!r}: the first record is {looks}; "
+            'features={"record": fr.Record()} reads its bytes'
         )
+    if n_sampled and not n_records and not survey.foreign:
+        raise _no_schema(
+            f"cannot infer a schema: all of {n_sampled:,} sampled records are "
+            'unreadable; pass on_error="raise" to see the first error'
+        )
+    if not n_records:
+        return Schema({}, source="no records to infer features from")
+    surveyed = _surveyed_features(survey)
+    readable = {name: each for name, each in surveyed.items() if each.seen.kinds}
+    if not readable:
+        raise _no_schema(
+            f"cannot infer a schema: {n_records:,} sampled records have no features; "
+            'features={"record": fr.Record()} reads their bytes'
+        )
+    for name in names or ():
+        if name not in readable:
+            raise _no_schema(
+                f"cannot infer a spec of {name!r}: {n_records:,} sampled records have no "
+                f"values of it; they have {', '.join(map(repr, readable))}"
+                f"{did_you_mean(name, readable)}"
+            )
+    lists = {name for name, feature in readable.items() if feature.of_list is not None}
+    return Schema._of(
+        {name: readable[name].spec(name) for name in names or readable},
+        frozenset(lists) if survey.n_sequences else None,
+        notes={name: surveyed[name].note() for name in names or surveyed},
+        source=f"inferred from {of or _first(n_records)}",
+    )
+
+
+def _first(n_records: int) -> str:
+    return f"the first {'record' if n_records == 1 else counted(n_records, 'record')}"
+
+
+def _no_schema(reason: str, feature: str | None = None) -> SchemaError:
+    return SchemaError(reason, feature=feature, code="no_schema")
 
 
 def name_of(key: str | bytes) -> str | bytes:
     """Return a feature's key as a column name: str if it is UTF-8, otherwise bytes."""
-    if isinstance(key, str):
-        return key
     try:
-        return key.decode()
+        return key if isinstance(key, str) else key.decode()
     except UnicodeDecodeError:
         return key
 
 
-def _has_values(survey: _core.Survey) -> bool:
-    return any(seen.kinds for _, seen in survey.features) or any(
-        of_list.steps.kinds for _, of_list in survey.lists
-    )
-
-
-def _explained(error: DecodeError, survey: _core.Survey) -> DecodeError:
-    reason = (
-        "cannot infer a schema: others are tf.train.Examples, but this record "
-        f"{f'looks like {survey.foreign}' if survey.foreign else 'is damaged'} "
-        f'({error.reason}); pass features=, or features={{"record": fr.Record()}} for '
-        "the bytes of records"
-    )
-    return DecodeError(
-        reason, error.path, error.record, error.offset, error.feature, code=error.code
-    )
-
-
-def _schema_of(
-    survey: _core.Survey, source: str, names: Sequence[str | bytes] | None
-) -> Schema:
-    n_sampled = survey.n_records
-    if survey.foreign and not _has_values(survey):
-        looks = f"not a tf.train.Example; it looks like {survey.foreign}"
-        if names is None:
-            return Schema({"record": Record()}, notes={"record": looks}, source=source)
-        raise SchemaError(
-            f"cannot infer specs of {list(names)!r}: the first record is {looks}; "
-            'features={"record": fr.Record()} reads its bytes',
-            code="no_schema",
-        )
-    if n_sampled == 0:
-        return Schema({}, source="no records to infer features from")
-    surveyed = _surveyed_features(survey)
-    readable = {
-        name: feature for name, feature in surveyed.items() if feature.seen.kinds
-    }
-    if not readable:
-        raise SchemaError(
-            f"cannot infer a schema: {n_sampled:,} sampled records have no features; "
-            'features={"record": fr.Record()} reads their bytes',
-            code="no_schema",
-        )
-    notes = {name: feature.note() for name, feature in surveyed.items()}
-    if names is not None:
-        for name in names:
-            if name not in readable:
-                listed = ", ".join(map(repr, readable))
-                raise SchemaError(
-                    f"cannot infer a spec of {name!r}: {n_sampled:,} sampled records "
-                    f"have no values of it; they have {listed}"
-                    f"{did_you_mean(name, readable)}",
-                    code="no_schema",
-                )
-        readable = {name: readable[name] for name in names}
-        notes = {name: notes[name] for name in names}
-    features: dict[str | bytes, Spec] = {
-        name: feature.spec(name) for name, feature in readable.items()
-    }
-    if not survey.n_sequences:
-        return Schema(features, notes=notes, source=source)
-    lists = {name for name, feature in readable.items() if feature.of_list is not None}
-    return Schema._of(features, frozenset(lists), notes=notes, source=source)
-
-
-@dataclass(frozen=True)
-class _SurveyedFeature:
+class _Surveyed(NamedTuple):
     """Survey results of a feature, or of a feature list and its steps."""
 
     key: str | bytes
@@ -191,15 +184,13 @@ class _SurveyedFeature:
     is_context: bool  # of a SequenceExample
 
     @property
-    def _kind(self) -> str:
-        return next(iter(self.seen.kinds))
+    def _dtype(self) -> str:
+        return _DTYPE_OF[next(iter(self.seen.kinds))]
 
     @property
     def _n_present(self) -> int:
         """Number of records with the feature."""
-        if self.of_list is not None:
-            return self.of_list.n_records
-        return self.seen.n_present
+        return self.of_list.n_records if self.of_list else self.seen.n_present
 
     @property
     def _shape(self) -> tuple[int, ...] | None:
@@ -211,28 +202,23 @@ class _SurveyedFeature:
 
     def spec(self, name: str | bytes) -> Spec:
         """Return the spec of column `name`."""
-        kinds = self.seen.kinds
+        kinds, is_list = self.seen.kinds, self.of_list is not None
+        n_steps = self.seen.n_present + self.seen.n_unset
         if len(kinds) > 1:
             counts = ", ".join(f"{kind} values in {n:,}" for kind, n in kinds.items())
-            of = f"{self.n_sampled:,} sampled records"
-            if self.of_list is not None:
-                n_steps = self.seen.n_present + self.seen.n_unset
-                of = f"{n_steps:,} steps in {of}"
-            raise SchemaError(
+            steps = f"{n_steps:,} steps in " if is_list else ""
+            raise _no_schema(
                 f"feature {self.key!r} must have one kind of values, got {counts} of "
-                f"{of}; list the other features in features=",
-                feature=str(self.key),
-                code="no_schema",
+                f"{steps}{self.n_sampled:,} sampled records; list the other features in "
+                "features=",
+                str(self.key),
             )
         key = None if name == self.key else self.key
-        dtype, shape = DTYPE_OF[self._kind], self._shape
-        if self.of_list is not None:
-            if shape is None or self.seen.n_unset:
-                return VarLen(dtype, key=key)
-            return FixedLenSequence(shape, dtype, key=key)
-        if shape is None or self._n_present < self.n_sampled:
-            return VarLen(dtype, key=key)
-        return FixedLen(shape, dtype, key=key)
+        has_gaps = self.seen.n_unset if is_list else self._n_present < self.n_sampled
+        if self._shape is None or has_gaps:
+            return VarLen(self._dtype, key=key)
+        of_shape = FixedLenSequence if is_list else FixedLen
+        return of_shape(self._shape, self._dtype, key=key)
 
     def note(self) -> Note:
         """Return the column's comment in the repr of the schema."""
@@ -258,8 +244,7 @@ class _SurveyedFeature:
         if seen.n_values_min != seen.n_values_max:
             parts.append(_ranged(seen.n_values_min, seen.n_values_max, "value"))
         parts += self._values()
-        suggestion = self._suggestion()
-        return ", ".join(parts) + (f"; {suggestion}" if suggestion else "")
+        return "; ".join(filter(None, [", ".join(parts), self._suggestion()]))
 
     def _values(self) -> list[str]:
         """Return the parts of the comment that describe the values."""
@@ -268,10 +253,15 @@ class _SurveyedFeature:
             return ["always empty"]
         if seen.n_ranged == 0:
             return ["always NaN"]
-        if self._kind == "int64":
-            return [self._range(seen.int_min, seen.int_max, "d")]
-        if self._kind == "float":
-            return [self._range(seen.float_min, seen.float_max, ".6g")]
+        if self._dtype != "bytes":
+            low, high, form = seen.float_min, seen.float_max, ".6g"
+            if self._dtype == "int64":
+                low, high, form = seen.int_min, seen.int_max, "d"
+            n_nan = seen.n_values - seen.n_ranged
+            if low == high and not n_nan:
+                return [f"always {low:{form}}"]
+            nan = [f"{n_nan:,} NaN"] if n_nan else []
+            return [f"{low:{form}} to {high:{form}}", *nan]
         sizes = _ranged(seen.bytes_min, seen.bytes_max, "byte")
         if seen.bytes_min == seen.bytes_max:
             sizes += " each"
@@ -283,40 +273,33 @@ class _SurveyedFeature:
         up_to = "" if smallest[:2] == (width, height) else "up to "
         return [f"{seen.format} {up_to}{width}x{height}", sizes]
 
-    def _range(self, low: float, high: float, form: str) -> str:
-        if low == high and self.seen.n_ranged == self.seen.n_values:
-            return f"always {low:{form}}"
-        n_nan = self.seen.n_values - self.seen.n_ranged
-        return f"{low:{form}} to {high:{form}}" + (f", {n_nan:,} NaN" if n_nan else "")
-
     def _suggestion(self) -> str:
         """Return another spec that may fit, or ""."""
         seen, shape = self.seen, self._shape
-        if self.of_list is None and self._n_present == self.n_sampled and seen.images:
+        if self.of_list is not None:
+            return ""
+        if self._n_present == self.n_sampled and seen.images:
             image = _image(*seen.images)
             return image if shape == () else f"fr.List({image})"
-        if self.of_list is not None or shape is None:
+        if shape is None:
             return ""
         if self._n_present < self.n_sampled:
             # In a context, a default replaces absent features, but not features without
             # a kind.
-            if self.is_context and seen.n_unset:
-                return ""
-            return f"or fr.FixedLen({shape}, {DTYPE_OF[self._kind]!r}, default=...)"
-        if self._kind != "bytes" or shape or seen.format:
-            return ""
-        return guess.suggestion(seen)
+            is_replaced = not (self.is_context and seen.n_unset)
+            fixed = f"or fr.FixedLen({shape}, {self._dtype!r}, default=...)"
+            return fixed if is_replaced else ""
+        is_bytes = self._dtype == "bytes" and not shape and not seen.format
+        return _array(seen) if is_bytes else ""
 
 
-def _surveyed_features(
-    survey: _core.Survey,
-) -> Mapping[str | bytes, _SurveyedFeature]:
+def _surveyed_features(survey: _core.Survey) -> dict[str | bytes, _Surveyed]:
     """Return the features by column name; duplicate list names get the suffix _list."""
     n_sampled, is_sequence = survey.n_records, survey.n_sequences > 0
-    features: dict[str | bytes, _SurveyedFeature] = {}
+    features: dict[str | bytes, _Surveyed] = {}
     for key, seen in survey.features:
         name = name_of(key)
-        features[name] = _SurveyedFeature(name, seen, None, n_sampled, is_sequence)
+        features[name] = _Surveyed(name, seen, None, n_sampled, is_sequence)
     taken = {*features, *(name_of(key) for key, _ in survey.lists)}
     for key, of_list in survey.lists:
         list_key = name = name_of(key)
@@ -324,9 +307,7 @@ def _surveyed_features(
             while name in taken:
                 name = name + "_list" if isinstance(name, str) else name + b"_list"
             taken.add(name)
-        features[name] = _SurveyedFeature(
-            list_key, of_list.steps, of_list, n_sampled, False
-        )
+        features[name] = _Surveyed(list_key, of_list.steps, of_list, n_sampled, False)
     return features
 
 
@@ -341,7 +322,46 @@ def _image(least: tuple[int, ...], most: tuple[int, ...]) -> str:
     return f"fr.Image(({height}, {width}){of})"
 
 
+def _array(seen: _core.FeatureSurvey) -> str:
+    """Return the specs of arrays or tensors that the byte strings may be, or ""."""
+    if seen.tensor is not None:
+        return f"a tensor? {tensor_text(*seen.tensor)}"
+    size = seen.bytes_max
+    if size <= 1 or size != seen.bytes_min:
+        return ""
+    likely = _likely(seen)
+    raw = [f"fr.Raw(({size // _item_bytes(name)},), {name!r})" for name in likely]
+    if not likely:
+        return f"an array of any dtype (zeros)? fr.Raw(({size},), 'uint8')"
+    return f"an array? {' or '.join(raw)}" + (" (ambiguous)" if len(raw) > 1 else "")
+
+
+def _likely(seen: _core.FeatureSurvey) -> list[str]:
+    """Return the likely dtypes; an empty list if all bytes are zeros."""
+    # Of two possible dtypes, the wider one is likely if its additional bytes only
+    # extend the value: in an array of the narrower dtype, every second item would have
+    # to be such an extension. Otherwise the narrower one is likely.
+    possible = {dtype: (extended, n) for dtype, extended, n in seen.dtypes if n}
+    if possible.pop("uint8", None) is None:
+        return []
+    likely = dict(possible)
+    for wide, (is_extended, n_wide) in possible.items():
+        for narrow, (_, n_narrow) in possible.items():
+            if _item_bytes(narrow) >= _item_bytes(wide):
+                continue
+            if is_extended and n_wide >= _MIN_EXTENDED:
+                likely.pop(narrow, None)
+            elif not is_extended and n_narrow >= _MIN_NONZERO:
+                likely.pop(wide, None)
+    if len(likely) == 1 and all(n >= _MIN_NONZERO for _, n in likely.values()):
+        return list(likely)
+    return ["uint8", *likely]  # uint8 is always possible
+
+
+def _item_bytes(dtype: str) -> int:
+    # NumPy knows bfloat16 only if ml_dtypes is imported.
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+
+
 def _ranged(low: int, high: int, unit: str) -> str:
-    if low == high:
-        return f"{low:,} {unit}" + ("" if low == 1 else "s")
-    return f"{low:,} to {high:,} {unit}s"
+    return counted(low, unit) if low == high else f"{low:,} to {high:,} {unit}s"

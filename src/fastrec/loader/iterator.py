@@ -23,7 +23,7 @@ from fastrec.loader.progress import Cursor, Progress
 from fastrec.loader.skipped_rows import check_limit
 from fastrec.loader.stats import clock
 from fastrec.loader.transform_pool import TransformedBatches, TransformPool
-from fastrec.on_error import counted
+from fastrec.printable import counted
 from fastrec.storage.fetched import Fetched
 
 B = TypeVar("B")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from fastrec.display import table
+from fastrec.printable import counted
 from fastrec.storage.fetched import Fetched
 
 # A loop that waits for less than this share of its time has enough batches. The same
@@ -116,8 +117,8 @@ class LoaderStats:
             return "<fastrec.LoaderStats: no batch yet>"
         total_s = self.waiting_s + self.consuming_s
         counts = (
-            f"{_counted(self.n_batches, 'batch', 'es')}, "
-            f"{_counted(self.n_records, 'record', 's')} in {total_s:.3g} s"
+            f"{counted(self.n_batches, 'batch')}, "
+            f"{counted(self.n_records, 'record')} in {total_s:.3g} s"
         )
         if self._is_empty_loop:
             records_per_s = float(f"{self.n_records / max(total_s, 1e-9):.3g}")
@@ -145,10 +146,6 @@ class LoaderStats:
             for value in [getattr(self, name)]
         ]
         return table(["count or time", ""], rows, title=repr(self))
-
-
-def _counted(count: int, noun: str, plural: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else plural}"
 
 
 _COUNTS = [field.name for field in fields(LoaderStats) if field.compare]
