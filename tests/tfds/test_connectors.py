@@ -18,8 +18,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped
-from fastrec.tfds.column_specs import schema_of
-from fastrec.tfds.connectors import columns_of
+from fastrec.tfds.columns import columns_of, schema_of
 from tfds_directory import (
     class_label,
     dataset,

@@ -19,9 +19,8 @@ from fastrec.options import Limits
 from fastrec.sources.selection import Selection
 from fastrec.sources.view import View
 from fastrec.storage.stores import StorageOptions
-from fastrec.tfds.column_specs import schema_of
-from fastrec.tfds.directory import TfdsDirectory, find_directory
-from fastrec.tfds.folder import Folder
+from fastrec.tfds.columns import schema_of
+from fastrec.tfds.directory import TfdsDirectory
 from fastrec.tfds.split_slices import Piece, pieces_of
 
 
@@ -90,8 +89,7 @@ def open_tfds(
     >>> for batch in ds.loader(256, shuffle=True):  # doctest: +SKIP
     ...     step(batch["image"], batch["label"])
     """
-    folder = Folder.of(directory, storage_options)
-    found = TfdsDirectory.read(find_directory(folder))
+    found = TfdsDirectory.read(directory, storage_options)
     if split is None:
         if len(found.lengths) > 1:
             names = ", ".join(map(repr, found.lengths))

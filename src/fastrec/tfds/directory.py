@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import json
 import os
 import re
@@ -10,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastrec.errors import SchemaError
-from fastrec.tfds.connectors import StoredColumn, columns_of, proto_field
-from fastrec.tfds.folder import Folder
+from fastrec.storage.paths import expand, is_remote, path_of_url, version_of
+from fastrec.storage.remote import RemotePath, fetch, remote_path
+from fastrec.storage.stores import Entry, StorageOptions
+from fastrec.storage.urls import is_http
+from fastrec.tfds.columns import StoredColumn, columns_of, proto_field
 
 INFO = "dataset_info.json"
 _FEATURES = "features.json"
@@ -22,30 +27,136 @@ _MIN_DIGITS = 5  # of the number of a shard
 
 
 @dataclass(frozen=True)
+class _Folder:
+    """A directory or a URL; its `str` has no credentials."""
+
+    given: str
+    top: str  # a RemotePath of a URL
+    options: StorageOptions | None = None
+
+    def __str__(self) -> str:
+        return str(self.top)
+
+    @property
+    def is_listable(self) -> bool:
+        """Whether `matches` works: a plain HTTP server lists nothing."""
+        return not (isinstance(self.top, RemotePath) and is_http(self.given))
+
+    def path(self, name: str) -> str:
+        """Return the path of a file in it."""
+        if isinstance(self.top, RemotePath):
+            key = f"{self.top.key}/{name}".removeprefix("/")
+            return self.top.sibling(Entry(key, -1, ""))
+        return os.path.join(self.top, name)
+
+    def matches(self, pattern: str) -> dict[str, str]:
+        """Return the paths of the files that match a glob, by their names in it."""
+        is_url = isinstance(self.top, RemotePath)
+        top = self.given if is_url else glob.escape(self.top)
+        try:
+            found = expand(f"{top}/{pattern}", storage_options=self.options)
+        except FileNotFoundError:
+            return {}
+        n_top = len(f"{self.top}/" if is_url else self.path(""))
+        return {str(path)[n_top:]: path for path in found}
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file, or raise an OSError."""
+        path = self.path(name)
+        if isinstance(path, RemotePath):
+            version = version_of(path)
+            data: Any = fetch(path, 0, version[0], version)
+            return bytes(data)
+        with open(path, "rb") as file:
+            return file.read()
+
+    def json(self, name: str) -> Mapping[str, Any]:
+        """Return the content of a JSON file, a dict."""
+        try:
+            content: object = json.loads(self.read(name))
+        except (ValueError, RecursionError) as error:
+            reason = f"it is not valid JSON ({error})"
+        else:
+            if isinstance(content, Mapping):
+                return content
+            reason = "it must contain a dict"
+        raise ValueError(f"cannot read {self.path(name)!r}: {reason}")
+
+    def missing(self, reason: str, name: str = "") -> FileNotFoundError:
+        """Return the error for a file that does not exist, or for the folder."""
+        path = self.path(name) if name else self.top
+        return FileNotFoundError(errno.ENOENT, reason, str(path))
+
+
+def _found(
+    given: str | os.PathLike[str], storage_options: StorageOptions | None
+) -> _Folder:
+    """Return the folder of a version: `given`, or the only one below it."""
+    path: object = given
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"directory must be a path or URL, got {type(given).__name__}")
+    text = os.fspath(given)
+    if is_remote(text):
+        text = text.rstrip("/")
+        top = _Folder(text, remote_path(text, storage_options), storage_options)
+    else:
+        top = _Folder(text, path_of_url(text))
+    try:
+        top.read(INFO)
+    except FileNotFoundError:
+        pass
+    else:
+        return top
+    names = []
+    if top.is_listable:
+        for above in ("*", "*/*"):  # version, or config and version
+            names += [
+                name.rpartition("/")[0] for name in top.matches(f"{above}/{INFO}")
+            ]
+    if len(names) == 1:
+        below = f"{top.given.rstrip('/')}/{names[0]}"
+        return _Folder(below, top.path(names[0]), top.options)
+    if names:
+        listed = ", ".join(map(repr, names[:_MAX_LISTED]))
+        if len(names) > _MAX_LISTED:
+            listed += f" and {len(names) - _MAX_LISTED:,} more"
+        raise ValueError(
+            f"directory must contain one version of one data set, got {str(top)!r} with "
+            f"{listed}; pass one of them"
+        )
+    raise top.missing(
+        f"No {INFO} in the directory. open_tfds() takes a directory, such as "
+        "'tensorflow_datasets/mnist/3.0.1', and downloads nothing; fastrec.open reads "
+        "TFRecord files without it"
+    )
+
+
+@dataclass(frozen=True)
 class TfdsDirectory:
     """What the metadata of a data set of TFDS contains.
 
     `lengths` are the numbers of records in each shard of each split.
     """
 
-    folder: Folder
+    folder: _Folder
     name: str
     version: str
     lengths: dict[str, tuple[int, ...]]
     _templates: dict[str, str]
 
     @classmethod
-    def read(cls, folder: Folder) -> TfdsDirectory:
-        """Read the metadata in a folder.
+    def read(
+        cls,
+        directory: str | os.PathLike[str],
+        storage_options: StorageOptions | None = None,
+    ) -> TfdsDirectory:
+        """Read the metadata in a directory or URL, or in the only version below it.
 
-        Raises
-        ------
-        OSError
-            If a file cannot be read.
-        ValueError
-            If the data set has no splits, or is stored in another format.
+        Raises an OSError if a file cannot be read, and a ValueError if there are several
+        versions, no splits, or files of another format.
         """
-        info, path = _json(folder, INFO), str(folder)
+        folder = _found(directory, storage_options)
+        info, path = folder.json(INFO), str(folder)
         try:
             formats = [
                 proto_field(info, "file_format", "") or _TFRECORD,
@@ -79,10 +190,7 @@ class TfdsDirectory:
     def shards(self, pieces: Iterable[tuple[str, int]]) -> list[str]:
         """Return the paths of shards, given by split and number.
 
-        Raises
-        ------
-        FileNotFoundError
-            If one does not exist.
+        Raises a FileNotFoundError if one does not exist.
         """
         wanted = [(split, self._shard_name(split, number)) for split, number in pieces]
         if not self.folder.is_listable:
@@ -90,16 +198,15 @@ class TfdsDirectory:
         listed: dict[str, str] = {}
         for split in {split for split, _ in wanted}:
             listed |= self.folder.matches(self._shard_name(split, None))
-        for split, name in wanted:
-            if name not in listed:
-                n_missing = len(
-                    {each for s, each in wanted if s == split} - listed.keys()
-                )
-                raise self.folder.missing(
-                    f"Missing {n_missing:,} of {len(self.lengths[split]):,} shards of "
-                    f"split {split!r} that {INFO} lists",
-                    name,
-                )
+        missing = list(dict.fromkeys(each for each in wanted if each[1] not in listed))
+        if missing:
+            split, name = missing[0]
+            n_missing = [split for split, _ in missing].count(split)
+            raise self.folder.missing(
+                f"Missing {n_missing:,} of {len(self.lengths[split]):,} shards of "
+                f"split {split!r} that {INFO} lists",
+                name,
+            )
         return [listed[name] for _, name in wanted]
 
     def _shard_name(self, split: str, number: int | None) -> str:
@@ -127,16 +234,8 @@ class TfdsDirectory:
         return name
 
     def columns(self) -> dict[str, StoredColumn]:
-        """Return the columns that features.json describes.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is none: TFDS before version 4 wrote none.
-        SchemaError
-            If it has another structure.
-        """
-        return columns_of(_json(self.folder, _FEATURES))
+        """Return the columns of features.json, which TFDS before version 4 has not."""
+        return columns_of(self.folder.json(_FEATURES))
 
     def class_names(
         self, columns: Mapping[str, StoredColumn], names: Sequence[str]
@@ -149,10 +248,10 @@ class TfdsDirectory:
                 continue
             file = f"{column.names_file}.labels.txt"
             try:
-                text = self.folder.read(file).decode()
+                lines = self.folder.read(file).decode().split("\n")
             except FileNotFoundError:
                 continue  # classes without names
-            found[name] = [line.strip() for line in text.split("\n") if line.strip()]
+            found[name] = [text for line in lines if (text := line.strip())]
             if len(found[name]) != column.n_classes:
                 raise SchemaError(
                     f"{file} must have {column.n_classes:,} names, as {_FEATURES} "
@@ -169,56 +268,3 @@ def _split(proto: Mapping[str, Any]) -> tuple[str, tuple[int, ...], str]:
         raise ValueError(f"shard lengths must not be negative, got {min(lengths)}")
     template = proto_field(proto, "filepath_template", "") or _TEMPLATE
     return str(proto["name"]), lengths, str(template)
-
-
-def find_directory(top: Folder) -> Folder:
-    """Return the folder of a version: `top`, or the only one below it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    ValueError
-        If there are several.
-    """
-    try:
-        top.read(INFO)
-    except FileNotFoundError:
-        pass
-    else:
-        return top
-    names = []
-    if top.is_listable:
-        for above in ("*", "*/*"):  # version, or config and version
-            names += [
-                name.rpartition("/")[0] for name in top.matches(f"{above}/{INFO}")
-            ]
-    if len(names) == 1:
-        return top.folder(names[0])
-    if names:
-        listed = ", ".join(map(repr, names[:_MAX_LISTED]))
-        if len(names) > _MAX_LISTED:
-            listed += f" and {len(names) - _MAX_LISTED:,} more"
-        raise ValueError(
-            f"directory must contain one version of one data set, got {str(top)!r} with "
-            f"{listed}; pass one of them"
-        )
-    raise top.missing(
-        f"No {INFO} in the directory. open_tfds() takes a directory, such as "
-        "'tensorflow_datasets/mnist/3.0.1', and downloads nothing; fastrec.open reads "
-        "TFRecord files without it"
-    )
-
-
-def _json(folder: Folder, name: str) -> Mapping[str, Any]:
-    """Return the content of a JSON file, a dict."""
-    try:
-        content = json.loads(folder.read(name))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"cannot read {folder.path(name)!r}: it is not valid JSON ({error})"
-        ) from None
-    if not isinstance(content, Mapping):
-        reason = "it must contain a dict"
-        raise ValueError(f"cannot read {folder.path(name)!r}: {reason}")  # noqa: TRY004
-    return content
