@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +129,7 @@ def _checked_by_ray(files: list[str], address: str) -> Iterable[FileCheck]:
     from fastrec.ray import jobs  # slow to import
 
     with jobs.cluster(address), Bar("checking", "bytes") as bar:
-        groups, sizes = jobs.grouped(files)
-        tasks = [partial(_checked, group) for group in groups]
-        for checks in jobs.run_tasks(tasks, sizes, bar):
+        for checks in jobs.map_files(_checked, files, bar):
             yield from checks
 
 

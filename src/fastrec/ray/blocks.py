@@ -1,9 +1,14 @@
-"""Record batches of a dataset -> blocks of Ray Data, which are Arrow tables.
+"""Blocks of Ray Data, which are Arrow tables: from datasets, and to columns for writers.
+
+Ray has extension types for tensors. Batches of NumPy arrays have arrays ``(n, k, ...)``.
 
 ====================================  =================================================
-ndarray ``(n, k, ...)`` of numbers    Ray's tensor extension: NumPy batches have the
-                                      array ``(n, k, ...)``
-any other column                      as in `fastrec.arrow.RecordBatch`
+rows of numbers of one shape          read as tensors, and written as ndarray
+                                      ``(n, ...)``: for `Raw` if it has three or more
+                                      dimensions
+tensors of any shape, Python objects  written as the list of the rows
+any other column                      as in `fastrec.arrow.RecordBatch` and
+                                      `fastrec.convert.arrow_columns`
 ====================================  =================================================
 """
 
@@ -11,13 +16,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+import numpy as np
 import pyarrow as pa
-from ray.data.extensions import ArrowTensorArray, create_arrow_fixed_shape_tensor_type
+from ray.data.extensions import (
+    ArrowPythonObjectType,
+    ArrowTensorArray,
+    ArrowVariableShapedTensorType,
+    create_arrow_fixed_shape_tensor_type,
+    get_arrow_extension_tensor_types,
+)
 
 from fastrec.arrow.reader import RecordBatchReader
-from fastrec.arrow.record_batch import RecordBatch
+from fastrec.convert.arrow_columns import columns_of, features_of
+from fastrec.convert.source import Columns
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error
+from fastrec.features.base import Spec
+from fastrec.features.fixed import Raw
+
+# Reading.
 
 
 def block_schema(
@@ -31,15 +48,22 @@ def block_schema(
         if error.record is None:
             raise
         return None  # a read task raises it
-    return pa.schema([field.with_type(_block_type(field.type)) for field in schema])
+    fields = []
+    for field in schema:
+        shape, item = _row_type(field.type)
+        kind = (
+            create_arrow_fixed_shape_tensor_type(shape, item) if shape else field.type
+        )
+        fields.append(field.with_type(kind))
+    return pa.schema(fields)
 
 
 def blocks_of(
     dataset: Dataset,
     batch_size: int,
-    text: Collection[str] = (),
-    optional: Collection[str] = (),
-    num_threads: int = 0,
+    text: Collection[str],
+    optional: Collection[str],
+    num_threads: int,
 ) -> Iterator[pa.Table]:
     """Yield blocks of `batch_size` rows, of at least one row each."""
     reader = RecordBatchReader(
@@ -49,44 +73,70 @@ def blocks_of(
         optional=optional,
         _num_threads=num_threads,
     )
-    yield from map(_block, reader)
+    for batch in map(pa.record_batch, reader):
+        names = batch.schema.names
+        yield pa.Table.from_arrays([*map(_tensors, batch.columns)], names=names)
 
 
-def _block(batch: RecordBatch) -> pa.Table:
-    table = pa.record_batch(batch)
-    columns = [_tensors(column) for column in table.columns]
-    return pa.Table.from_arrays(columns, names=table.schema.names)
-
-
-def _shape_of(kind: pa.DataType) -> tuple[tuple[int, ...], pa.DataType]:
-    """Return the shape of the rows of a column, and the type of their items."""
-    shape = []
+def _row_type(kind: pa.DataType) -> tuple[tuple[int, ...], pa.DataType]:
+    """Return the shape and type of rows of numbers; () for any other column."""
+    shape: tuple[int, ...] = ()
     while pa.types.is_fixed_size_list(kind):
-        shape.append(kind.list_size)
-        kind = kind.value_type
-    return tuple(shape), kind
-
-
-def _is_tensor(kind: pa.DataType) -> bool:
-    shape, item = _shape_of(kind)
-    return bool(shape) and (pa.types.is_primitive(item))
-
-
-def _block_type(kind: pa.DataType) -> pa.DataType:
-    if not _is_tensor(kind):
-        return kind
-    return create_arrow_fixed_shape_tensor_type(*_shape_of(kind))
+        shape, kind = (*shape, kind.list_size), kind.value_type
+    return (shape if pa.types.is_primitive(kind) else ()), kind
 
 
 def _tensors(column: pa.Array) -> pa.Array:
     """Return a column of numbers of one shape as tensors, and others unchanged."""
+    shape, _ = _row_type(column.type)
     # Rows of optional columns may be null, which tensors cannot.
-    if not _is_tensor(column.type) or column.null_count:
+    if not shape or column.null_count:
         return column
-    shape, _ = _shape_of(column.type)
     n_rows = len(column)
-    while pa.types.is_fixed_size_list(column.type):
+    for _ in shape:
         column = column.flatten()
-    is_bool = pa.types.is_boolean(column.type)
-    values = column.to_numpy(zero_copy_only=not is_bool)
+    values = column.to_numpy(zero_copy_only=False)  # which copies only bits
     return ArrowTensorArray.from_numpy(values.reshape(n_rows, *shape))
+
+
+# Writing.
+
+
+def features_of_schema(schema: pa.Schema) -> dict[str, Spec]:
+    """Return the specs of columns of three or more dimensions.
+
+    Raises a SchemaError for types that no feature can store.
+    """
+    features: dict[str, Spec] = {}
+    for field in schema:
+        if not _is_of_ray(field.type):
+            features |= features_of(pa.schema([field]))
+        elif not _is_listed(field.type) and len(field.type.shape) >= 2:
+            dtype = np.dtype(field.type.value_type.to_pandas_dtype())
+            shape = tuple(field.type.shape)
+            # A null row omits the feature.
+            features[field.name] = Raw(shape, dtype, default=np.zeros(shape, dtype))
+    return features
+
+
+def columns_of_batch(batch: pa.RecordBatch) -> Columns:
+    """Return the columns of a batch whose schema was checked by `features_of_schema`."""
+    columns: Columns = {}
+    for field, array in zip(batch.schema, batch.columns, strict=True):
+        if not _is_of_ray(field.type):
+            columns |= columns_of(pa.record_batch([array], schema=pa.schema([field])))
+        elif array.null_count or _is_listed(field.type):
+            columns[field.name] = array.to_pylist()
+        else:
+            columns[field.name] = array.to_numpy(zero_copy_only=False)
+    return columns
+
+
+def _is_of_ray(kind: pa.DataType) -> bool:
+    """Whether a type is an extension of Ray, which Arrow knows nothing about."""
+    types = (*get_arrow_extension_tensor_types(), ArrowPythonObjectType)
+    return isinstance(kind, types) and not isinstance(kind, pa.FixedShapeTensorType)
+
+
+def _is_listed(kind: pa.DataType) -> bool:
+    return isinstance(kind, (ArrowVariableShapedTensorType, ArrowPythonObjectType))

@@ -19,7 +19,8 @@ import ray
 
 from fastrec.dataset.build_index import build_index
 from fastrec.errors import Error
-from fastrec.ray.staging import check_shared, staging
+from fastrec.ray.ranges import file_spans
+from fastrec.ray.staging import check_shared, publish, staging
 from fastrec.rewrite.copy import Written, check_existing
 from fastrec.rewrite.shuffle import shuffle
 from fastrec.storage.parallel import Progress
@@ -40,8 +41,10 @@ def cluster(address: str) -> Iterator[None]:
 
     Raises a ConnectionError if there is none.
     """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        _check_reachable(address)
+        if host and port.isdecimal():  # Ray itself tries for minutes
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
@@ -52,13 +55,6 @@ def cluster(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def _check_reachable(address: str) -> None:
-    """Raise an OSError if nothing listens there; Ray itself tries for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
 
 
 def run_tasks(
@@ -73,17 +69,14 @@ def run_tasks(
     tasks.
     """
     run = ray.remote(_run_in)
-    directory = os.getcwd()
-    references = [run.remote(directory, task) for task in tasks]
+    references = waiting = [run.remote(os.getcwd(), task) for task in tasks]
     size_of = dict(zip(references, sizes, strict=True))
     n_done, n_total = 0, sum(sizes)
-    waiting = references
     try:
         while waiting:
             done, waiting = ray.wait(waiting, timeout=_POLL_SECONDS)
-            for reference in done:
-                ray.get(reference)
-                n_done += size_of[reference]
+            ray.get(done)
+            n_done += sum(map(size_of.__getitem__, done))
             progress(n_done, n_total)
         return list(ray.get(references))
     except ray.exceptions.RayTaskError as error:
@@ -101,20 +94,20 @@ def _run_in(directory: str, task: Callable[[], _T]) -> _T:
     return task()
 
 
-def grouped(files: Sequence[str]) -> tuple[list[list[str]], list[int]]:
-    """Return lists of consecutive files for one task each, and their sizes in bytes."""
+def map_files(
+    function: Callable[[list[str]], _T],
+    files: Sequence[str],
+    progress: Progress = lambda _done, _total: None,
+) -> list[_T]:
+    """Call a picklable function with lists of consecutive files, each in a task.
+
+    `progress` receives the bytes of the files that are done, and the total.
+    """
     n_cpus = int(ray.cluster_resources().get("CPU", 1))
     sizes = [_size_of(path) for path in files]
-    most = sum(sizes) // (n_cpus * _TASKS_PER_CPU)
-    groups: list[list[str]] = []
-    n_bytes: list[int] = []
-    for path, size in zip(files, sizes, strict=True):
-        if not groups or n_bytes[-1] + size > most:
-            groups.append([])
-            n_bytes.append(0)
-        groups[-1].append(path)
-        n_bytes[-1] += size
-    return groups, n_bytes
+    spans = file_spans(sizes, n_cpus * _TASKS_PER_CPU)
+    tasks = [partial(function, [files[i] for i in span]) for span in spans]
+    return run_tasks(tasks, [sum(sizes[i] for i in span) for span in spans], progress)
 
 
 def _size_of(path: str) -> int:
@@ -131,13 +124,11 @@ def index_files(
 ) -> dict[str, int]:
     """Build the indexes of files in `index_dir`; return the numbers of records.
 
-    `progress` receives the bytes of the files that are done, and the total. Raises the
-    errors of `fastrec.build_index`.
+    Raises the errors of `fastrec.build_index`.
     """
-    groups, sizes = grouped(files)
-    tasks = [partial(build_index, group, index_dir=index_dir) for group in groups]
     counts: dict[str, int] = {}
-    for of_task in run_tasks(tasks, sizes, progress):
+    build = partial(build_index, index_dir=index_dir)
+    for of_task in map_files(build, files, progress):
         counts |= of_task
     return counts
 
@@ -148,10 +139,9 @@ def shuffle_files(
     options: ShardOptions,
     *,
     num_shards: int,
-    seed: int,
-    memory: int,
     cache_dir: str | None = None,
     progress: Progress = lambda _done, _total: None,
+    **shuffle_options: Any,
 ) -> Written:
     """Write the files of `fastrec.rewrite.shuffle`, one task for each shard.
 
@@ -160,31 +150,30 @@ def shuffle_files(
     check_shared(out)
     names = ShardNames(out)
     check_existing(names.existing(), files, overwrite=options.overwrite)
-    with staging(names, overwrite=options.overwrite, sync=options.sync) as stage:
+    with staging(names, overwrite=options.overwrite) as directory:
         index_dir = None
         if cache_dir is None:
-            index_dir = os.path.join(stage.directory, "index")
+            index_dir = os.path.join(directory, "index")
             index_files(files, index_dir)
         task = partial(
             _shuffled,
             files,
-            stage.directory,
+            directory,
             dataclasses.replace(options, n_threads=1),
             num_shards=num_shards,
-            seed=seed,
-            memory=memory,
             cache_dir=cache_dir,
             index_dir=index_dir,
+            **shuffle_options,
         )
         tasks = [partial(task, shard=shard) for shard in range(num_shards)]
         n_bytes = sum(map(_size_of, files))
         written = run_tasks(tasks, [n_bytes // num_shards] * num_shards, progress)
-        published = stage.publish([file for each in written for file in each.files])
-    return Written(
-        published,
-        sum(each.n_records for each in written),
-        sum(each.n_bytes for each in written),
-    )
+        written_files = [file for each in written for file in each.files]
+        published = publish(
+            written_files, names, overwrite=options.overwrite, sync=options.sync
+        )
+    n_records = sum(each.n_records for each in written)
+    return Written(published, n_records, sum(each.n_bytes for each in written))
 
 
 def _shuffled(

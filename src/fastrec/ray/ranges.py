@@ -1,7 +1,7 @@
 """Ranges: the records that each task reads, divided by bytes.
 
-A range that is sent to a worker has the offsets of its records instead of an index, and
-only its own files. So workers neither scan files nor need the index cache of the driver.
+A range is a function that returns the view to read. It is pickled with only its own files
+and the offsets of its records. So workers neither scan files nor need the driver's cache.
 """
 
 from __future__ import annotations
@@ -11,59 +11,20 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fastrec import _core
 from fastrec.sources.random_split import even_bounds
-from fastrec.sources.selection import Numbers, Selection
+from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
-from fastrec.storage.remote import Version
+from fastrec.storage.paths import version_of
 
-
-def divided(view: View, versions: Sequence[Version], n_ranges: int) -> list[Range]:
-    """Divide the records of a view into at most `n_ranges` ranges.
-
-    All records of files are divided by bytes, and selected records by number. Compressed
-    files are not divided. `versions` are those of the files; a worker raises an Error if
-    its files have others.
-    """
-    view.check_selectable()
-    files = view.files
-    if files.is_streamed:
-        return _whole_files(view, versions, n_ranges)
-    if view.is_walkable:
-        bounds = _bounds_by_bytes(files.indexes(), n_ranges)
-    else:
-        bounds = even_bounds(len(view), n_ranges)
-    pairs = itertools.pairwise(bounds)
-    return [Range(view, versions, first, last) for first, last in pairs if first < last]
-
-
-def _bounds_by_bytes(indexes: _core.Indexes, n_ranges: int) -> list[int]:
-    """Return record numbers between which files have about equal bytes."""
-    records = np.cumsum([0, *indexes.counts])
-    ends = np.cumsum(indexes.n_bytes)
-    bounds = [0]
-    for byte in even_bounds(int(ends[-1]), n_ranges)[1:-1] if records[-1] else ():
-        file = int(np.searchsorted(ends, byte, side="right"))
-        offsets = indexes[file].offsets
-        byte -= int(ends[file]) - int(offsets[-1])
-        bounds.append(int(records[file]) + int(np.searchsorted(offsets, byte)))
-    return [*bounds, int(records[-1])]
-
-
-def _whole_files(view: View, versions: Sequence[Version], n_ranges: int) -> list[Range]:
-    """Return ranges of consecutive files with about equal bytes."""
-    ends = np.cumsum([size for size, _ in versions])
-    bytes_ = even_bounds(int(ends[-1]), n_ranges)[1:]
-    bounds = [0, *(np.searchsorted(ends, bytes_) + 1).tolist()]
-    return [
-        Range(View(view.source.part(range(first, last))), versions[first:last])
-        for first, last in itertools.pairwise(bounds)
-        if first < last
-    ]
+# The version of a file, the number and the offset of the first record that is read, the
+# compressed sizes of the frames, and the number of records in the index of the worker.
+_Offsets: TypeAlias = "tuple[tuple[int, int], int, int, bytes, int]"
 
 
 @dataclass(frozen=True)
@@ -71,7 +32,6 @@ class Range:
     """Records `first` to `last` of a view, or all records of a view of streams."""
 
     view: View
-    versions: Sequence[Version]
     first: int = 0
     last: int | None = None
 
@@ -92,116 +52,137 @@ class Range:
         first, last = np.searchsorted(ends, [self.first, self.last - 1], side="right")
         return files.files[first : last + 1]
 
-    def sent(self) -> SentRange:
-        """Return what a worker needs to read the range."""
+    def __call__(self) -> View:
+        """Return the view to read."""
+        _, (function, *arguments) = self.__reduce__()
+        view: View = function(*arguments)
+        return view
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         if self.last is None:
-            return SentRange(self.view)
-        chosen = range(self.first, self.last)
-        numbers = _numbers(self.view.selection().select(chosen))
+            return partial, (_selected, self.view, (), None)
+        selection = self.view.selection().select(range(self.first, self.last))
+        numbers = np.concatenate(
+            [
+                piece
+                if isinstance(piece, np.ndarray)
+                else piece[1] + piece[2] * np.arange(piece[0], dtype=np.int64)
+                for piece in selection.to_core()
+            ]
+        )
         begins = np.cumsum([0, *self.view.files.n_records_by_file()])
         file_of = np.searchsorted(begins, numbers, side="right") - 1
         used, file_of = np.unique(file_of, return_inverse=True)
-        within = numbers - begins[used][file_of]
-        ends = np.zeros(len(used), np.int64)
-        np.maximum.at(ends, file_of, within + 1)
-        firsts = ends.copy()
-        np.minimum.at(firsts, file_of, within)
+        numbers -= begins[used][file_of]
+        firsts, lasts = np.full(len(used), np.iinfo(int).max), np.zeros(len(used), int)
+        np.minimum.at(firsts, file_of, numbers)
+        np.maximum.at(lasts, file_of, numbers)
 
         part = View(self.view.source.part(used.tolist()))
-        indexes = part.files.indexes()
-        offsets = [
-            _Offsets.of(index, self.versions[file], first, end)
-            if path == content_path
-            else None  # a worker has another copy of an expanded file
-            for path, (content_path, _), index, file, first, end in zip(
-                part.files.files,
-                part.files.contents(),
+        files, indexes = part.files, part.files.indexes()
+        # A worker has other copies of expanded files.
+        sent = [
+            _sent(index, first, last) if path == content[0] else None
+            for index, first, last, path, content in zip(
                 indexes,
-                used,
                 firsts.tolist(),
-                ends.tolist(),
+                lasts.tolist(),
+                files.files,
+                files.contents(),
                 strict=True,
             )
         ]
         counts = [
-            len(index) if sent is None else sent.n_records
-            for sent, index in zip(offsets, indexes, strict=True)
+            len(index) if offsets is None else offsets[-1]
+            for index, offsets in zip(indexes, sent, strict=True)
         ]
-        return SentRange(part, offsets, np.cumsum([0, *counts])[file_of] + within)
+        numbers += np.cumsum([0, *counts])[file_of]
+        is_run = bool((np.diff(numbers) == 1).all())
+        chosen = range(int(numbers[0]), int(numbers[-1]) + 1) if is_run else numbers
+        return partial, (_selected, part, sent, chosen)
 
 
-def _numbers(selection: Selection) -> Numbers:
-    pieces = [
-        piece
-        if isinstance(piece, np.ndarray)
-        else piece[1] + piece[2] * np.arange(piece[0], dtype=np.int64)
-        for piece in selection.to_core()
+def _selected(
+    view: View, sent: Sequence[_Offsets | None], chosen: range | Numbers | None
+) -> View:
+    """Return some records of a view; files without offsets are scanned."""
+    if chosen is None:
+        return view
+    source = view.source
+    indexes = [
+        None if offsets is None else _index(path, *offsets)
+        for path, offsets in zip(source.files.files, sent, strict=True)
     ]
-    return np.concatenate(pieces)
+    return View(source.of(source.files.with_indexes(indexes))).selected(chosen)
 
 
-class SentRange:
-    """A range as it is pickled: its files, with the offsets of the records.
+def _sent(index: _core.Index, first: int, last: int) -> _Offsets | None:
+    """Return the offsets of records `first` to `last`, or None if there are gaps."""
+    if index.gaps:
+        return None
+    offsets = index.offsets[first : last + 2]
+    sizes = zlib.compress(np.diff(offsets).tobytes(), 1)
+    return index.version, first, int(offsets[0]), sizes, min(last + 2, len(index))
 
-    `numbers` are those of the records in these files; None is all records. A file
-    without offsets is scanned by the worker.
+
+def _index(
+    path: str,
+    version: tuple[int, int],
+    first: int,
+    begin: int,
+    sizes: bytes,
+    n_records: int,
+) -> _core.Index:
+    """Return an index with the offsets that `_sent` returned.
+
+    The records before `first`, and one after the last, keep the numbers of the others
+    true. They are not read.
     """
-
-    def __init__(
-        self,
-        view: View,
-        offsets: Sequence[_Offsets | None] = (),
-        numbers: Numbers | None = None,
-    ) -> None:
-        self._view, self._offsets = view, offsets
-        self._numbers: range | Numbers | None = numbers
-        if numbers is not None and (np.diff(numbers) == 1).all():
-            self._numbers = range(int(numbers[0]), int(numbers[-1]) + 1)
-
-    def selected(self) -> View:
-        """Return a view of the records; called by the worker."""
-        if self._numbers is None:
-            return self._view
-        source = self._view.source
-        indexes = [
-            None if offsets is None else offsets.to_index(path)
-            for path, offsets in zip(source.files.files, self._offsets, strict=True)
-        ]
-        files = source.files.with_indexes(indexes)
-        return View(source.of(files)).selected(self._numbers)
+    offsets = np.full(n_records + 1, version[0], np.uint64)
+    offsets[:first] = 0
+    ends = begin + np.cumsum(np.frombuffer(zlib.decompress(sizes), np.uint64))
+    offsets[first] = begin
+    offsets[first + 1 : first + 1 + len(ends)] = ends
+    return _core.Index.from_offsets(offsets, *version, os.fsencode(path))
 
 
-class _Offsets(NamedTuple):
-    """The offsets of consecutive records of a file: `begin`, and compressed lengths.
+def divided(view: View, n_ranges: int) -> list[Range]:
+    """Divide the records of a view into at most `n_ranges` ranges.
 
-    `n_records` counts the records in `to_index`: those before `first` and one after the
-    last, which must not be read, keep the numbers of the others true.
+    All records of files are divided by bytes, and selected records by number. Compressed
+    files are not divided.
     """
+    view.check_selectable()
+    files = view.files
+    if files.is_streamed:
+        spans = file_spans([version_of(path)[0] for path in files.files], n_ranges)
+        return [Range(View(view.source.part(span))) for span in spans]
+    if view.is_walkable:
+        bounds = _bounds_by_bytes(files.indexes(), n_ranges)
+    else:
+        bounds = even_bounds(len(view), n_ranges)
+    pairs = itertools.pairwise(bounds)
+    return [Range(view, first, last) for first, last in pairs if first < last]
 
-    version: Version
-    first: int
-    begin: int
-    lengths: bytes
-    n_records: int
 
-    @classmethod
-    def of(
-        cls, index: _core.Index, version: Version, first: int, end: int
-    ) -> _Offsets | None:
-        """Return the offsets of records `first` to `end`, or None if there are gaps."""
-        if index.gaps:
-            return None
-        offsets = index.offsets[first : end + 1]
-        lengths = zlib.compress(np.diff(offsets).tobytes(), 1)
-        n_records = min(end + 1, len(index))
-        return cls(version, first, int(offsets[0]), lengths, n_records)
+def _bounds_by_bytes(indexes: _core.Indexes, n_ranges: int) -> list[int]:
+    """Return record numbers between which files have about equal bytes."""
+    records = np.cumsum([0, *indexes.counts])
+    ends = np.cumsum(indexes.n_bytes)
+    bounds = [0]
+    for byte in even_bounds(int(ends[-1]), n_ranges)[1:-1] if records[-1] else ():
+        file = int(np.searchsorted(ends, byte, side="right"))
+        offsets = indexes[file].offsets
+        byte -= int(ends[file]) - int(offsets[-1])
+        bounds.append(int(records[file]) + int(np.searchsorted(offsets, byte)))
+    return [*bounds, int(records[-1])]
 
-    def to_index(self, path: str) -> _core.Index:
-        """Return an index of the file that has these offsets."""
-        lengths = np.frombuffer(zlib.decompress(self.lengths), np.uint64)
-        offsets = np.full(self.n_records + 1, self.version[0], np.uint64)
-        offsets[: self.first] = 0
-        of_records = offsets[self.first : self.first + len(lengths) + 1]
-        of_records[0] = self.begin
-        of_records[1:] = self.begin + np.cumsum(lengths)
-        return _core.Index.from_offsets(offsets, *self.version, os.fsencode(path))
+
+def file_spans(sizes: Sequence[int], n_spans: int) -> list[range]:
+    """Divide files of these sizes into at most `n_spans` runs of about equal bytes."""
+    ends = np.cumsum([0, *sizes])
+    bytes_ = even_bounds(int(ends[-1]), n_spans)[1:-1]
+    bounds = [0, *np.searchsorted(ends, bytes_).tolist(), len(sizes)]
+    return [
+        range(begin, end) for begin, end in itertools.pairwise(bounds) if begin < end
+    ]

@@ -10,10 +10,10 @@ else, and decodes its columns only.
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +31,9 @@ from fastrec.hints import did_you_mean
 from fastrec.loader.loader import Loader
 from fastrec.options import BATCH_BYTES, rows_per_batch
 from fastrec.ray.blocks import block_schema, blocks_of
-from fastrec.ray.ranges import Range, SentRange, divided
-from fastrec.storage.paths import Paths, version_of
+from fastrec.ray.ranges import Range, divided
+from fastrec.sources.view import View
+from fastrec.storage.paths import Paths
 from fastrec.transforms.transform import CheckedTransform
 
 Shuffle: TypeAlias = "Literal['files'] | FileShuffleConfig | None"
@@ -105,7 +106,13 @@ def read_tfrecords(
     >>> for batch in ds.iter_torch_batches(batch_size=256):  # doctest: +SKIP
     ...     step(batch["image"], batch["label"])
     """
-    _check_options(ray_options)
+    known = [
+        *inspect.signature(read_tfrecords).parameters,
+        *inspect.signature(ray.data.read_datasource).parameters,
+    ]
+    for name in ray_options.keys() - {*known}:  # Ray would ignore them
+        hint = did_you_mean(name, known, "{}=")
+        raise TypeError(f"read_tfrecords() has no option {name!r}{hint}")
     given: object = source
     if isinstance(given, Loader):
         raise TypeError("source must be a Dataset or paths, got a Loader")
@@ -123,46 +130,27 @@ def read_tfrecords(
         )
     view = dataset._view
     located = view.source.of(view.files.with_absolute_paths())
-    known = located.with_schema(lambda schema: schema)  # inferred here, once
-    dataset = Dataset(view.of(known), dataset._transforms)
-    num_cpus = ray_options.get("num_cpus") or 1  # Ray's default for tasks
+    known_source = located.with_schema(lambda schema: schema)  # inferred here, once
     datasource = TFRecordsDatasource(
-        dataset,
-        _Text(frozenset(text), frozenset(optional)),
+        Dataset(view.of(known_source), dataset._transforms),
+        frozenset(text),
+        frozenset(optional),
         shuffle,
-        num_threads=max(1, int(num_cpus)),
+        num_threads=max(1, int(ray_options.get("num_cpus") or 1)),  # as Ray's default
     )
     return ray.data.read_datasource(datasource, **ray_options)
-
-
-def _check_options(options: Collection[str]) -> None:
-    """Raise a TypeError for an option that Ray would ignore."""
-    own, of_ray = (
-        inspect.signature(function).parameters
-        for function in (read_tfrecords, ray.data.read_datasource)
-    )
-    known = [name for name in (*own, *of_ray) if "_options" not in name]
-    for name in options:
-        if name not in of_ray:
-            hint = did_you_mean(name, known, "{}=")
-            raise TypeError(f"read_tfrecords() has no option {name!r}{hint}")
-
-
-class _Text(NamedTuple):
-    """The columns that are text or optional in Arrow."""
-
-    text: frozenset[str]
-    optional: frozenset[str]
-
-    def among(self, names: Collection[str]) -> _Text:
-        return _Text(self.text.intersection(names), self.optional.intersection(names))
 
 
 class TFRecordsDatasource(Datasource):
     """The read tasks of a dataset. Ray names them ReadTFRecords."""
 
     def __init__(
-        self, dataset: Dataset, columns: _Text, shuffle: Shuffle, num_threads: int
+        self,
+        dataset: Dataset,
+        text: frozenset[str],
+        optional: frozenset[str],
+        shuffle: Shuffle,
+        num_threads: int,
     ) -> None:
         super().__init__()
         self._projection_map: dict[str, str] | None = None
@@ -170,21 +158,20 @@ class TFRecordsDatasource(Datasource):
         files = dataset._view.files
         if not files.is_streamed:
             files.indexes()
-        self._versions = [version_of(path) for path in files.files]
         # Whether each record is a row.
         self._is_counted = dataset.on_error in ("raise", "mask")
         self._is_counted &= not has_functions(dataset)
-        self._read(dataset, columns)
+        self._read(dataset, text, optional)
 
-    def _read(self, dataset: Dataset, columns: _Text) -> None:
+    def _read(
+        self, dataset: Dataset, text: frozenset[str], optional: frozenset[str]
+    ) -> None:
         """Set what is read."""
-        self._dataset, self._columns = dataset, columns
+        self._dataset, self._text, self._optional = dataset, text, optional
         self._schema = None
         if not has_functions(dataset):
-            self._schema = block_schema(dataset, *columns)
+            self._schema = block_schema(dataset, text, optional)
         self._row_bytes = max(1.0, dataset._row_bytes())
-
-    # Projection.
 
     def supports_projection_pushdown(self) -> bool:
         """Whether columns that a query does not need are not read."""
@@ -197,12 +184,9 @@ class TFRecordsDatasource(Datasource):
         if names is not None:
             # Without columns, there are no rows.
             names = names or [name_of(name) for name in self._dataset.schema][:1]
-            clone._read(
-                reading_columns(self._dataset, names), self._columns.among(names)
-            )
+            dataset = reading_columns(self._dataset, names)
+            clone._read(dataset, self._text & {*names}, self._optional & {*names})
         return clone
-
-    # Planning.
 
     def estimate_inmemory_data_size(self) -> int | None:
         """Return the approximate size of all blocks, or None if it is unknown."""
@@ -221,7 +205,7 @@ class TFRecordsDatasource(Datasource):
         data_context: Any = None,
     ) -> list[ReadTask]:
         """Return at most `parallelism` read tasks of about equal sizes."""
-        ranges = divided(self._dataset._view, self._versions, parallelism)
+        ranges = divided(self._dataset._view, parallelism)
         if self._shuffle is not None:
             seed = None
             if self._shuffle != "files":
@@ -236,14 +220,17 @@ class TFRecordsDatasource(Datasource):
         return [self._task(records, n_rows, per_task_row_limit) for records in ranges]
 
     def _task(self, records: Range, batch_size: int, row_limit: int | None) -> ReadTask:
-        task = _Task(
+        task = functools.partial(
+            _blocks,
             records,
             self._dataset._transforms,
-            self._columns,
             self._schema,
-            batch_size,
-            self._num_threads,
+            batch_size=batch_size,
+            text=self._text,
+            optional=self._optional,
+            num_threads=self._num_threads,
         )
+        functools.update_wrapper(task, _blocks)  # Ray uses the name in warnings
         n_records = records.n_records
         metadata = BlockMetadata(
             num_rows=n_records if self._is_counted else None,
@@ -254,36 +241,16 @@ class TFRecordsDatasource(Datasource):
         return ReadTask(task, metadata, self._schema, row_limit)
 
 
-@dataclass(frozen=True)
-class _Task:
-    """The function of a read task."""
-
-    records: Range | SentRange
-    transforms: tuple[CheckedTransform, ...]
-    columns: _Text
-    schema: pa.Schema | None
-    batch_size: int
-    num_threads: int
-
-    __name__ = "read_tfrecords"  # Ray names it in warnings
-
-    def __reduce__(self) -> tuple[object, ...]:
-        records = self._sent()
-        rest = (self.transforms, self.columns, self.schema, self.batch_size)
-        return _Task, (records, *rest, self.num_threads)
-
-    def _sent(self) -> SentRange:
-        records = self.records
-        return records.sent() if isinstance(records, Range) else records
-
-    def __call__(self) -> Iterator[pa.Table]:
-        """Yield the rows as blocks."""
-        dataset = Dataset(self._sent().selected(), self.transforms)
-        is_empty = True
-        for block in blocks_of(
-            dataset, self.batch_size, *self.columns, num_threads=self.num_threads
-        ):
-            yield block
-            is_empty = False
-        if is_empty and self.schema is not None:
-            yield self.schema.empty_table()
+def _blocks(
+    records: Callable[[], View],
+    transforms: tuple[CheckedTransform, ...],
+    schema: pa.Schema | None,
+    **options: Any,
+) -> Iterator[pa.Table]:
+    """Yield the rows of a read task as blocks; an empty one if there are no rows."""
+    is_empty = True
+    for block in blocks_of(Dataset(records(), transforms), **options):
+        yield block
+        is_empty = False
+    if is_empty and schema is not None:
+        yield schema.empty_table()

@@ -34,34 +34,8 @@ def check_shared(path: str) -> None:
         )
 
 
-class Staging:
-    """The staging directory of one driver."""
-
-    def __init__(
-        self, names: ShardNames, directory: str, *, overwrite: bool, sync: bool
-    ) -> None:
-        self.directory = directory
-        self._names, self._overwrite, self._sync = names, overwrite, sync
-        self._replaced = names.existing()
-
-    def publish(self, files: Sequence[str]) -> list[str]:
-        """Rename files to the names of shards; remove other shards of the pattern."""
-        published = []
-        for shard, file in enumerate(files):
-            path = self._names.name(shard, len(files))
-            target = resolved(path, overwrite=self._overwrite)
-            output = OutputFile(path, file, overwrite=self._overwrite)
-            output.publish(path, target, sync=self._sync)
-            rename_index(file, target)
-            published.append(path)
-        for path in set(self._replaced).difference(published):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-        return published
-
-
 @contextlib.contextmanager
-def staging(names: ShardNames, *, overwrite: bool, sync: bool) -> Iterator[Staging]:
+def staging(names: ShardNames, *, overwrite: bool) -> Iterator[str]:
     """Lock the files of `names`, and yield a staging directory next to them.
 
     At the end, the directory is removed. So a task that outlives the job, behind a broken
@@ -89,7 +63,24 @@ def staging(names: ShardNames, *, overwrite: bool, sync: bool) -> Iterator[Stagi
         for leftover in glob.glob(f"{glob.escape(prefix)}*"):
             shutil.rmtree(leftover, ignore_errors=True)
         os.mkdir(directory)
-        yield Staging(names, directory, overwrite=overwrite, sync=sync)
+        yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         lock.release()
+
+
+def publish(
+    files: Sequence[str], names: ShardNames, *, overwrite: bool, sync: bool
+) -> list[str]:
+    """Rename files to the names of shards; remove other shards of the pattern."""
+    published = []
+    for shard, file in enumerate(files):
+        path = names.name(shard, len(files))
+        target = resolved(path, overwrite=overwrite)
+        OutputFile(path, file, overwrite=overwrite).publish(path, target, sync=sync)
+        rename_index(file, target)
+        published.append(path)
+    for path in set(names.existing() if overwrite else ()).difference(published):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    return published

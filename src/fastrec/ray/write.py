@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pyarrow as pa
 import ray
 import ray.data
 from ray.data.block import BlockAccessor
@@ -26,8 +25,8 @@ from fastrec.features.base import Spec
 from fastrec.features.schema import Features, as_schema
 from fastrec.hints import checked_names
 from fastrec.options import positive_int
-from fastrec.ray.columns import columns_of_batch, features_of_schema
-from fastrec.ray.staging import check_shared, staging
+from fastrec.ray.blocks import columns_of_batch, features_of_schema
+from fastrec.ray.staging import check_shared, publish, staging
 from fastrec.writer.shard_names import ShardNames, new_token
 from fastrec.writer.writer import Writer
 
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
     from ray.data._internal.execution.interfaces import TaskContext
     from ray.data.block import Block
     from ray.data.datasource.datasink import WriteResult
+
+# The number of a task, of its records, and its files.
+_Written: TypeAlias = "tuple[int, int, list[str]]"
 
 
 @checked_names
@@ -115,18 +117,16 @@ def write_tfrecords(
         )
     if min_rows_per_file is not None:
         min_rows_per_file = positive_int("min_rows_per_file", min_rows_per_file)
-    writer_options = {
+    options = {
         "max_shard_bytes": max_shard_bytes,
         "max_shard_records": max_shard_records,
         "compression": compression,
         "compression_level": compression_level,
         "sync": sync,
     }
-    with staging(names, overwrite=overwrite, sync=sync) as stage:
-        specs = {} if features is None else dict(as_schema(features))
-        sink = TFRecordsDatasink(
-            stage.directory, specs, writer_options, min_rows_per_file
-        )
+    specs = {} if features is None else dict(as_schema(features))
+    with staging(names, overwrite=overwrite) as directory:
+        sink = TFRecordsDatasink(directory, specs, options, min_rows_per_file)
         # It checks the options, and is the only file of a dataset without rows.
         with sink.writer("empty") as empty:
             pass
@@ -138,7 +138,8 @@ def write_tfrecords(
             if isinstance(error.cause, (Error, OSError)):
                 raise error.cause from error
             raise
-        return stage.publish(sink.files or empty.files)
+        files = sink.files or empty.files
+        return publish(files, names, overwrite=overwrite, sync=sync)
 
 
 class TFRecordsDatasink(Datasink):
@@ -169,36 +170,25 @@ class TFRecordsDatasink(Datasink):
         )
 
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> _Written:
-        """Write the blocks of one task; return its files."""
-        batches = _batches(blocks)
+        """Write the blocks of one task; return its number, records and files."""
+        tables = (BlockAccessor.for_block(block).to_arrow() for block in blocks)
+        batches = (
+            batch for table in tables for batch in table.to_batches() if len(batch)
+        )
         first = next(batches, None)
         if first is None:
-            return _Written(ctx.task_idx, 0, [])
+            return ctx.task_idx, 0, []
         with self.writer(new_token(), features_of_schema(first.schema)) as writer:
             for batch in itertools.chain([first], batches):
                 writer.write_batch(columns_of_batch(batch))
-        return _Written(ctx.task_idx, writer.n_records, writer.files)
+        return ctx.task_idx, writer.n_records, writer.files
 
     def on_write_complete(self, write_result: WriteResult[_Written]) -> None:
         """Set `files` to those of all tasks, in the order of the tasks."""
         tasks = sorted(write_result.write_returns)
-        n_records = sum(task.n_records for task in tasks)
+        n_records = sum(n for _, n, _ in tasks)
         if n_records != write_result.num_rows:
             raise Error(
                 f"write tasks must write {write_result.num_rows} rows, got {n_records}"
             )
-        self.files = [file for task in tasks for file in task.files]
-
-
-class _Written(NamedTuple):
-    """The files of one task."""
-
-    task: int
-    n_records: int
-    files: list[str]
-
-
-def _batches(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
-    for block in blocks:
-        table = BlockAccessor.for_block(block).to_arrow()
-        yield from (batch for batch in table.to_batches() if len(batch))
+        self.files = [file for _, _, files in tasks for file in files]
