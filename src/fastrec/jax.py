@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -112,23 +113,20 @@ def loader(
     """
     n_ahead = non_negative_int("prefetch_to_device", prefetch_to_device)
     shard = ProcessShard.of(sharding)
-    find_rank = ShardRank(shard.place, is_shared=not shard.is_local)
+    find_rank = partial(_rank, shard.place, not shard.is_local)
     made = loader_of("fr.jax.loader", source, batch_size, options, find_rank)
     shard.check(made)
     return with_conversion(made, Conversion(Placement(shard, made.batch_size), n_ahead))
 
 
-@dataclass(frozen=True)
-class ShardRank:
-    """Finds the rank of a loader in a sharding, or among JAX's processes."""
+def _rank(place: tuple[int, int] | None, is_shared: bool, known: Rank) -> Rank:
+    """Return the rank in a sharding, or among JAX's processes.
 
-    place: tuple[int, int] | None
-    is_shared: bool  # whether arrays have rows of several processes
-
-    def __call__(self, known: Rank) -> Rank:
-        if self.place is None or (known.is_given and not self.is_shared):
-            return current_rank(known)
-        return rank_in_group(known, self.place, "the sharding")
+    `is_shared` is whether arrays have rows of several processes.
+    """
+    if place is None or (known.is_given and not is_shared):
+        return current_rank(known)
+    return rank_in_group(known, place, "the sharding")
 
 
 @dataclass(frozen=True)
@@ -137,35 +135,39 @@ class ProcessShard:
 
     sharding: Any
     place: tuple[int, int] | None  # rank and world size, with several processes
-    n_shards: int  # devices of this process that divide its rows
-    is_global: bool  # whether arrays have rows of several ranks
+    n_shards: int = 1  # devices of this process that divide its rows
+    is_global: bool = False  # whether arrays have rows of several ranks
 
     @classmethod
     def of(cls, sharding: Sharding) -> ProcessShard:
         """Return the share of this process, or raise a TypeError or ValueError."""
         if isinstance(sharding, jax.Device):
             sharding = jax.sharding.SingleDeviceSharding(sharding)
-        alone = None
-        if jax.process_count() > 1:
-            alone = jax.process_index(), jax.process_count()
+        index, n_processes = jax.process_index(), jax.process_count()
+        alone = (index, n_processes) if n_processes > 1 else None
         if sharding is None:
-            return cls(None, alone, n_shards=1, is_global=False)
+            return cls(None, alone)
         if not isinstance(sharding, jax.sharding.Sharding):
             raise TypeError(
                 "sharding must be a jax.sharding.Sharding, such as NamedSharding(mesh, "
                 f'PartitionSpec("batch")), got {sharding!r}'
             )
         n_rows = len(sharding.device_set)
-        rows_of = _rows_of_devices(sharding, n_rows)
+        try:
+            indices = sharding.devices_indices_map((n_rows,))
+        except (IndexError, ValueError) as error:
+            raise ValueError(
+                "sharding must divide rows and nothing else, as NamedSharding(mesh, "
+                f'PartitionSpec("batch")) does, got {sharding}'
+            ) from error
         held: dict[int, set[int]] = {}  # rows of each process
-        for device, rows in rows_of.items():
-            held.setdefault(device.process_index, set()).update(rows)
-        if jax.process_index() not in held:
+        for device, (rows,) in indices.items():
+            held.setdefault(device.process_index, set()).update(range(n_rows)[rows])
+        if index not in held:
             raise ValueError(
                 f"no device of this process is in the sharding: {sharding}"
             )
-        own = held[jax.process_index()]
-        n = len(own)
+        n = len(held[index])
         distinct = [set(range(begin, begin + n)) for begin in range(0, n_rows, n)]
         if not all(rows in distinct for rows in held.values()):
             raise ValueError(
@@ -173,52 +175,45 @@ class ProcessShard:
                 f"one size, got {[*map(sorted, held.values())]} of {n_rows}: order the "
                 f"devices of the mesh by process: {sharding}"
             )
-        n_shards = n // len(next(iter(rows_of.values())))
+        n_shards = n // len(range(n_rows)[rows])
         if sharding.is_fully_addressable:
-            return cls(sharding, alone, n_shards, is_global=False)
-        place = distinct.index(own), len(distinct)
+            return cls(sharding, alone, n_shards)
+        place = distinct.index(held[index]), len(distinct)
         return cls(sharding, place, n_shards, is_global=len(distinct) > 1)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether arrays are of this process alone."""
+        return self.sharding is None or bool(self.sharding.is_fully_addressable)
 
     def check(self, source: Loader) -> None:
         """Raise a ValueError if the sharding cannot divide the batches of a loader."""
         n_rows, n_shards = source.batch_size, self.n_shards
+        is_full = source.drop_last or source.pad_last
         if self.is_global:
             n_shards *= source.world_size
             n_rows = n_rows and source._planner.global_batch_size
         if n_rows is not None and n_rows % n_shards:
             raise ValueError(_not_divided("a batch", n_rows, n_shards))
         if self.is_global:
-            self._check_shapes(source)
-        is_divided = self.is_global or n_shards > 1
+            msg = "processes that share arrays must have batches of equal shapes, "
+            if not is_full:
+                msg += "also the last one: pass drop_last=True or pad_last=True"
+                raise ValueError(msg)
+            if (name := _padded_column(source)) is not None:
+                raise ValueError(
+                    f"{msg}but column {name!r} is as wide as the longest row of each: pass "
+                    "length= to its fr.FixedLenSequence, and truncate=True to cut rows"
+                )
+        is_divided = self.is_global or self.n_shards > 1
         may_shrink = source.dataset.on_error not in ("raise", "mask")
         if is_divided and may_shrink and not source.pad_last:
             raise ValueError(
                 "skipped rows make batches shorter, and these cannot be divided: pass "
                 'on_error="mask" or pad_last=True'
             )
-        if self.n_shards > 1 and not (source.drop_last or source.pad_last):
-            self._check_last(source)
-
-    def _check_shapes(self, source: Loader) -> None:
-        """Raise a ValueError if processes would have batches of different shapes."""
-        msg = "processes that share arrays must have batches of equal shapes, "
-        if not (source.drop_last or source.pad_last):
-            msg += "also the last one: pass drop_last=True or pad_last=True"
-            raise ValueError(msg)
-        padded = source.dataset._any_width_columns()
-        if source._has_transforms or not padded:
-            return
-        for name, column in source._empty_batch().items():
-            if name in padded and isinstance(column, np.ndarray):
-                msg += (
-                    f"but column {name!r} is as wide as the longest row of each: pass "
-                    "length= to its fr.FixedLenSequence, and truncate=True to cut rows"
-                )
-                raise ValueError(msg)
-
-    def _check_last(self, source: Loader) -> None:
-        """Raise a ValueError if the last batch cannot be divided, where that is known."""
-        if source.batch_size is None or source.dataset.is_streamed:
+        is_known = source.batch_size is not None and not source.dataset.is_streamed
+        if self.n_shards == 1 or is_full or not is_known:
             return
         plan = source._plan()
         n_rows = len(plan.grid.positions(plan.n_steps - 1)) if plan.n_steps else 0
@@ -226,22 +221,18 @@ class ProcessShard:
             what = "the last batch"
             raise ValueError(_not_divided(what, n_rows, self.n_shards, _FULL))
 
-    @property
-    def is_local(self) -> bool:
-        """Whether arrays are of this process alone."""
-        return self.sharding is None or bool(self.sharding.is_fully_addressable)
 
-
-def _rows_of_devices(sharding: Any, n_rows: int) -> dict[Any, range]:
-    """Return which of `n_rows` rows each device holds."""
-    try:
-        indices = sharding.devices_indices_map((n_rows,))
-    except (IndexError, ValueError) as error:
-        raise ValueError(
-            "sharding must divide rows and nothing else, as NamedSharding(mesh, "
-            f'PartitionSpec("batch")) does, got {sharding}'
-        ) from error
-    return {device: range(n_rows)[rows] for device, (rows,) in indices.items()}
+def _padded_column(source: Loader) -> str | bytes | None:
+    """Return the name of a column whose width differs between batches, if known."""
+    padded = source.dataset._any_width_columns()
+    if source._has_transforms or not padded:
+        return None
+    arrays = (
+        name
+        for name, column in source._empty_batch().items()
+        if name in padded and isinstance(column, np.ndarray)
+    )
+    return next(arrays, None)
 
 
 _FULL = ": pass drop_last=True or pad_last=True"
@@ -260,23 +251,26 @@ class Placement:
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the batch with its numeric columns on devices."""
-        taken = self._taken(batch)
+        placed: Batch = {**batch}
+        taken: list[tuple[Batch, str]] = []
+        arrays: Any = []
+        pending = [placed]
+        for columns in pending:  # also those of dicts in the batch
+            for name, column in columns.items():
+                if isinstance(column, dict):
+                    columns[name] = inner = {**column}
+                    pending.append(inner)
+                elif _is_numeric(name, column):
+                    taken.append((columns, name))
+                    arrays.append(self._narrowed(name, column))
         # All at once, which is one dispatch.
         if self.shard.is_local:
-            placed = jax.device_put(taken, self.shard.sharding)
+            arrays = jax.device_put(arrays, self.shard.sharding)
         else:
-            placed = jax.tree.map(self._global_array, taken)
-        return _replaced(batch, placed)
-
-    def _taken(self, batch: Batch) -> Batch:
-        """Return the columns that can be on devices, also of dicts in the batch."""
-        taken: Batch = {}
-        for name, column in batch.items():
-            if isinstance(column, dict):
-                taken[name] = self._taken(column)
-            elif _is_numeric(name, column):
-                taken[name] = self._narrowed(name, column)
-        return taken
+            arrays = jax.tree.map(self._global_array, arrays)
+        for (columns, name), array in zip(taken, arrays, strict=True):
+            columns[name] = array
+        return placed
 
     def _narrowed(self, name: str, column: Any) -> Any:
         """Return a column as JAX has it, if its rows can be divided."""
@@ -314,30 +308,16 @@ def _is_numeric(name: str, column: object) -> bool:
         return _is_numeric(name, column.values)
     if not isinstance(column, np.ndarray | jax.Array) or not column.ndim:
         return False
-    if not _is_of_jax(column.dtype):
-        raise TypeError(
-            f"column {name!r}: JAX has no arrays of {column.dtype}: convert it in a "
-            "transform, or leave it out with ds.select_columns([...])"
-        )
-    return True
-
-
-def _is_of_jax(dtype: np.dtype[Any]) -> bool:
+    dtype = column.dtype
     # To NumPy, bfloat16 and the like are of the kind of raw memory.
-    if dtype.kind == "V":
-        return bool(jax.dtypes.issubdtype(dtype, np.number))
-    is_wider = dtype.itemsize > (16 if dtype.kind == "c" else 8)
-    return dtype.kind in "biufc" and dtype.isnative and not is_wider
-
-
-def _replaced(batch: Batch, placed: Any) -> Batch:
-    """Return the batch with the columns of `placed`, also in its dicts."""
-    return {
-        name: _replaced(column, placed[name])
-        if isinstance(column, dict)
-        else placed.get(name, column)
-        for name, column in batch.items()
-    }
+    is_number = dtype.kind in "biufc" or jax.dtypes.issubdtype(dtype, np.number)
+    is_wide = dtype.itemsize > (16 if dtype.kind == "c" else 8)
+    if is_number and dtype.isnative and not is_wide:
+        return True
+    raise TypeError(
+        f"column {name!r}: JAX has no arrays of {dtype}: convert it in a transform, or "
+        "leave it out with ds.select_columns([...])"
+    )
 
 
 def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:

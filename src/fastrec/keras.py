@@ -210,8 +210,9 @@ class PyDataset(keras.utils.PyDataset):
         return item
 
     def _batch(self, index: int) -> Batch:
+        loader = self._loader
         with _core.HeldLock(self._lock):
-            epoch = self._loader.epoch
+            epoch = loader.epoch
             if 0 <= index < self._n_steps():
                 is_next = index in (0, self._last_asked + 1)
                 self._last_asked = index
@@ -224,7 +225,7 @@ class PyDataset(keras.utils.PyDataset):
                     if self._is_within_epoch and not self._has_warned:
                         self._has_warned = True
                         warn_caller(_SHUFFLED)
-        batch: Batch = self._loader.batch(index, epoch)
+        batch: Batch = loader.batch(index, epoch)
         return batch
 
     def _steps_asked(self) -> set[int]:
@@ -257,25 +258,21 @@ class PyDataset(keras.utils.PyDataset):
             # Other processes were asked.
             is_elsewhere = self.use_multiprocessing and self._is_within_epoch
             self._is_within_epoch = False
-            if not (is_whole or is_elsewhere):
-                return
-            # A signal may raise in between. The epoch moves in one step, and Keras may
-            # call this again: of the next epoch, no step was asked for.
-            self._last_asked = -1
-            self._ahead = None
-            self._loader.set_epoch(self._loader.epoch + 1)
+            if is_whole or is_elsewhere:
+                # A signal may raise in between. The epoch moves in one step, and Keras
+                # may call this again: of the next epoch, no step was asked for.
+                self._last_asked = -1
+                self._ahead = None
+                self._loader.set_epoch(self._loader.epoch + 1)
 
     # Copies, for the processes of use_multiprocessing.
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        for name in ("_lock", "_ahead", "_last_asked", "_asked", "_is_within_epoch"):
-            del state[name]
-        return state
+        return {**self.__dict__, "_lock": None, "_ahead": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._begin()
         self.__dict__.update(state)
+        self._begin()
 
 
 def _is_taken(dtype: np.dtype[Any]) -> bool:
