@@ -59,7 +59,7 @@ def synthesize(folder: Path, n_files: int, n_records: int) -> float:
     (folder / "data").mkdir(exist_ok=True)
     offsets = []
     for content in contents:
-        (index,) = fr.open(content)._view.files.indexes()
+        (index,) = fr.open(content)._source.files.indexes()
         offsets.append(index.offsets)
     names, indexes = [], []
     for i in range(n_files):
@@ -86,8 +86,8 @@ def synthesize(folder: Path, n_files: int, n_records: int) -> float:
 def make_real(folder: Path, dataset: fr.Dataset, records: np.ndarray) -> None:
     """Write the contents of these records, keeping the times of their files."""
     contents = patterns(folder, 0)
-    sizes = dataset._view.catalog().frame_bytes(records).tolist()
-    places = zip(dataset._view.places(records), sizes, strict=True)
+    sizes = dataset._source.catalog().frame_bytes(records).tolist()
+    places = zip(dataset._source.places(records), sizes, strict=True)
     for (file, _, begin), size in places:
         path = Path(dataset.files[file])
         before = path.stat()
@@ -116,18 +116,18 @@ def ranges(dataset: fr.Dataset, steps: Iterator[np.ndarray], how: str) -> Result
     """
     seen = [records[records >= 0] for records in steps]
     numbers = np.unique(np.concatenate(seen))
-    ends = np.cumsum(dataset._view.files.n_records_by_file())
+    ends = np.cumsum(dataset._source.files.n_records_by_file())
     files = np.searchsorted(ends, numbers, side="right")
     n_apart = 1
     if how == "blocks":
-        n_apart = BLOCK_BYTES * int(ends[-1]) // dataset._view.files.n_bytes
+        n_apart = BLOCK_BYTES * int(ends[-1]) // dataset._source.files.n_bytes
     is_new = (np.diff(numbers, prepend=-n_apart - 1) > n_apart) | (
         np.diff(files, prepend=-1) != 0
     )
     first = np.flatnonzero(is_new)
     last = np.append(first[1:], len(numbers)) - 1
     n_records = int((numbers[last] - numbers[first] + 1).sum())
-    n_bytes = n_records / int(ends[-1]) * dataset._view.files.n_bytes
+    n_bytes = n_records / int(ends[-1]) * dataset._source.files.n_bytes
     return {
         "requests_per_step": len(first) / len(seen),
         "kb_per_request": n_bytes / len(first) / 1e3,

@@ -89,7 +89,7 @@ def test_a_subclass_has_the_hints(ds: Untyped) -> None:
     class Mine(fr.Dataset):
         pass
 
-    mine: Untyped = Mine(ds._view)
+    mine: Untyped = Mine(ds._source)
     with pytest.raises(AttributeError, match=r"'Mine' object .*use ds\.loader"):
         mine.batch  # noqa: B018
 
@@ -158,7 +158,7 @@ def test_the_error_of_a_property_is_not_replaced(tmp_path: Path) -> None:
             raise AttributeError(msg)
 
     (tmp_path / "a.tfrecord").touch()
-    broken = Broken(fr.open(tmp_path / "a.tfrecord")._view)
+    broken = Broken(fr.open(tmp_path / "a.tfrecord")._source)
     with pytest.raises(AttributeError, match=r"^from the property$"):
         _ = broken.nbytes
 

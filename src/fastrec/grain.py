@@ -72,5 +72,5 @@ class DataSource(RandomAccessDataSource):
 
     def __repr__(self) -> str:
         # Grain compares it with that of a checkpoint: equal for equal data.
-        fingerprint = self._dataset._view.fingerprint()
+        fingerprint = self._dataset._source.fingerprint()
         return f"<fastrec.grain.DataSource of {len(self):,} records, {fingerprint}>"

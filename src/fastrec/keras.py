@@ -140,7 +140,7 @@ class PyDataset(keras.utils.PyDataset):
             )
         self._loader = loader
         self._targets = Targets(label_key, weight_key)
-        loader.dataset._view.files.check_random_access("fastrec.keras")
+        loader.dataset._source.files.check_random_access("fastrec.keras")
         if not len(loader):
             raise ValueError(NO_BATCHES)
         batch = loader.batch(0)

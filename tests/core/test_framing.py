@@ -162,7 +162,7 @@ def test_records_can_be_verified_and_left_where_they_are(write: Write, io: str) 
         damaged = bytearray(FILE)
         damaged[byte] ^= 0x10
         ds = open_dataset(write(bytes(damaged)), io=io)
-        table, catalog = ds._view.files.table, ds._view.catalog()
+        table, catalog = ds._source.files.table, ds._source.catalog()
         good, every = np.array([3, 0, 2]), np.arange(4)
         assert _core.copy_bytes(table, 0, 0, len(FILE)) == len(FILE)
         assert _core.copy_bytes(table, 0, 5, 7) == 2

@@ -247,7 +247,7 @@ def test_threads_io_and_indexes_change_nothing(damaged: list[Path], mode: str) -
         loader = ds.loader(7, num_threads=threads)
         batches = list(loader)
         assert labels(batches) == LEFT[mode]
-        got = (snapshot(batches), loader.report, ds.report, ds._view.fingerprint())
+        got = (snapshot(batches), loader.report, ds.report, ds._source.fingerprint())
         want = want or got
         assert got == want, (io, threads, is_indexed)
         assert n_records in (None, len(ds))
@@ -354,7 +354,7 @@ def test_whole_files_are_the_same_in_every_mode(write: Write) -> None:
     for mode in ("raise", "skip", "resync"):
         ds = open_dataset(path, features=SPEC, on_error=mode)
         assert not ds.report
-        assert ds._view.fingerprint() == want._view.fingerprint()
+        assert ds._source.fingerprint() == want._source.fingerprint()
         loader = ds.loader(7)
         assert snapshot(list(loader)) == snapshot(list(want.loader(7)))
         assert not loader.report

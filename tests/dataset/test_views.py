@@ -73,7 +73,7 @@ def numbers_of(view: Untyped) -> list[int]:
 
 def pieces(view: Untyped) -> list[Any]:
     """What the selection of a view is made of."""
-    return list(view._view.selection()._pieces)
+    return list(view._source.records())
 
 
 # Chains of views.
@@ -196,7 +196,7 @@ def test_a_chain_of_views_is_a_list_of_records(
 
     again = pickle.loads(pickle.dumps(view))
     assert numbers_of(again) == want
-    assert again._view.fingerprint() == view._view.fingerprint()
+    assert again._source.fingerprint() == view._source.fingerprint()
     state = loader.state_dict()
     again.loader(batch_size, shuffle=shuffle).load_state_dict(state)
 

@@ -33,7 +33,7 @@ import pytest
 import fastrec as fr
 from children import run_python
 from fastrec.rewrite import copy, shuffle
-from fastrec.sources import random_split
+from fastrec.sources import selection
 from fastrec.storage import parallel
 from fastrec.writer.shard_options import ShardOptions
 from oracle_frames import frame, frame_offsets
@@ -408,7 +408,7 @@ def test_a_file_that_changes_after_counting_is_detected(
         monkeypatch.setattr(
             copy,
             "even_bounds",
-            lambda n, parts, change=change: random_split.even_bounds(n + change, parts),
+            lambda n, parts, change=change: selection.even_bounds(n + change, parts),
         )
         with pytest.raises(fr.Error, match="changed while it was read"):
             copy.reshard(files.paths, str(out / "{shard}"), shard_options(), 2)
@@ -771,7 +771,7 @@ def test_frames_are_read_to_the_given_offsets(
     files_of: Callable[..., Files],
 ) -> None:
     files = files_of([7, 0, 23])
-    view = fr.open(files.paths)._view
+    view = fr.open(files.paths)._source
     numbers = np.array([29, 0, 7, 7], np.int64)
     lengths = view.catalog().frame_bytes(numbers)
     assert lengths.tolist() == [len(files.frames[number]) for number in numbers]
@@ -788,7 +788,7 @@ def test_frames_are_never_read_out_of_bounds(
     files_of: Callable[..., Files], begin: int
 ) -> None:
     files = files_of([1])
-    view = fr.open(files.paths)._view
+    view = fr.open(files.paths)._source
     into = np.zeros(len(files.frames[0]), np.uint8)
     number = np.zeros(1, np.int64)
     with pytest.raises(IndexError, match="too small"):

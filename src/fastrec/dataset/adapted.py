@@ -85,7 +85,7 @@ def loader_of(
 
 def has_functions(dataset: Dataset) -> bool:
     """Whether transforms change batches; decoding images does not count."""
-    return bool(dataset._transforms or dataset._view.source.transforms)
+    return bool(dataset._transforms or dataset._source.transforms)
 
 
 def reading_columns(dataset: Dataset, names: Collection[str]) -> Dataset:

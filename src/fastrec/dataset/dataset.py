@@ -36,8 +36,8 @@ from fastrec.options import (
     positive_int,
     rows_per_batch,
 )
-from fastrec.sources.random_split import check_fractions, divided, even_bounds
-from fastrec.sources.view import View
+from fastrec.sources.selection import check_fractions, divided, even_bounds
+from fastrec.sources.source import Source
 from fastrec.storage.paths import versions_of
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import CheckedTransform, Transform
@@ -77,28 +77,28 @@ class Dataset:
     """
 
     def __init__(
-        self, view: View, transforms: tuple[CheckedTransform, ...] = ()
+        self, source: Source, transforms: tuple[CheckedTransform, ...] = ()
     ) -> None:
-        given: object = view
-        if not isinstance(given, View):
+        given: object = source
+        if not isinstance(given, Source):
             raise TypeError(
-                f"a Dataset is opened with fastrec.open(paths), got Dataset({view!r})"
+                f"a Dataset is opened with fastrec.open(paths), got Dataset({source!r})"
             )
-        self._view = view
+        self._source = source
         self._transforms = transforms
         self._renew_after_fork()
         renew_after_fork(self)
 
     def _renew_after_fork(self) -> None:
         self._pool = _core.BlockPool(_IDLE_BYTES)
-        self._rows = Rows(self._view, self._transforms, self._pool)
+        self._rows = Rows(self._source, self._transforms, self._pool)
 
     # Properties.
 
     @property
     def files(self) -> list[str]:
         """The files, in the order of their record numbers."""
-        return self._view.files.files
+        return self._source.files.files
 
     @property
     def nbytes(self) -> int:
@@ -113,7 +113,7 @@ class Dataset:
         ``shuffle=fr.Window(...)`` work; ``ds[i]`` and ``shuffle=True`` do not. Pass
         ``cache_dir=`` to `fastrec.open` to expand the files once and lift this limit.
         """
-        return self._view.files.is_streamed
+        return self._source.files.is_streamed
 
     @property
     def column_names(self) -> list[str]:
@@ -136,7 +136,7 @@ class Dataset:
         SchemaError
             If no schema can be inferred, or joined datasets have different columns.
         """
-        return self._view.source.schema
+        return self._source.schema
 
     @checked_names
     def infer_schema(self, *, sample: int | None = SAMPLE_RECORDS) -> Schema:
@@ -186,17 +186,17 @@ class Dataset:
         """
         if sample is not None:
             sample = positive_int("sample", sample)
-        return self._view.inferred(sample)
+        return self._source.inferred(sample)
 
     @property
     def records(self) -> Records:
         """The serialized records, a sequence of ``bytes``."""
-        return Records(self._view, self._pool)
+        return Records(self._source, self._pool)
 
     @property
     def on_error(self) -> ErrorPolicy:
         """The policy for damaged records; see `fastrec.open`."""
-        return self._view.files.on_error
+        return self._source.files.on_error
 
     @property
     def report(self) -> Report:
@@ -211,13 +211,13 @@ class Dataset:
         CorruptionError
             If a file is damaged and ``on_error="raise"``.
         """
-        return self._view.files.report()
+        return self._source.files.report()
 
     def __len__(self) -> int:
-        return len(self._view)
+        return len(self._source)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Dataset, (self._view, self._transforms)
+        return Dataset, (self._source, self._transforms)
 
     if not TYPE_CHECKING:  # where it would allow every name
 
@@ -246,7 +246,7 @@ class Dataset:
         return self._rows.batch(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[Row]:
-        by_rows = Dataset(self._view.by_rows(), self._transforms)
+        by_rows = Dataset(self._source.by_rows(), self._transforms)
         for batch in by_rows._batches_until_damage(_ROWS_AT_ONCE):
             yield from rows_of(batch)
 
@@ -272,12 +272,12 @@ class Dataset:
         """
         from fastrec.dataset.first_rows import first_rows
 
-        title = f"Dataset of {self._view!r}"
+        title = f"Dataset of {self._source!r}"
         try:
-            schema, rows = first_rows(self._view, _ROWS_SHOWN)
+            schema, rows = first_rows(self._source, _ROWS_SHOWN)
         except (Error, OSError) as error:
             return table([], [], title=f"{title}; cannot read its first rows: {error}")
-        if not rows and not self._view.is_mixed:
+        if not rows and not self._source.is_mixed:
             title += "; no records"
         elif schema._source:
             title += f"; {schema._source}"
@@ -290,14 +290,14 @@ class Dataset:
         return table(header, cells, title=title)
 
     def _described(self) -> str:
-        schema = self._view.source.known_schema()
+        schema = self._source.known_schema()
         if schema is None:
-            return repr(self._view)
+            return repr(self._source)
         names = list(schema)
         more = f" and {len(names) - _NAMES_SHOWN:,} more" * (len(names) > _NAMES_SHOWN)
         listed = ", ".join(map(repr, names[:_NAMES_SHOWN]))
         noun = "column" if len(names) == 1 else "columns"
-        return f"{self._view!r}, {noun} {listed}{more}"
+        return f"{self._source!r}, {noun} {listed}{more}"
 
     # Columns.
 
@@ -326,10 +326,10 @@ class Dataset:
                 "with_features() requires features=, or context_features= and "
                 "sequence_features="
             )
-        source = self._view.source.changed(
+        source = self._source.changed(
             lambda reading: dataclasses.replace(reading, features=schema, names=names)
         )
-        return Dataset(self._view.of(source), self._transforms)
+        return Dataset(source, self._transforms)
 
     def select_columns(self, names: Sequence[str]) -> Dataset:
         """Return a dataset of the same records with only the columns `names`.
@@ -352,8 +352,8 @@ class Dataset:
                 raise KeyError(no_column(missing[0], schema, "the dataset"))
             return schema._chosen(names)
 
-        source = self._view.source.with_schema(selected)
-        return Dataset(self._view.of(source), self._transforms)
+        source = self._source.with_schema(selected)
+        return Dataset(source, self._transforms)
 
     def with_transform(self, transform: Transform) -> Dataset:
         """Return a dataset that calls `transform` on every batch it reads.
@@ -365,7 +365,7 @@ class Dataset:
             after the dataset's earlier transforms and before the loader's. Reading single
             rows calls it with batches of one or a few rows.
         """
-        return Dataset(self._view, (*self._transforms, CheckedTransform(transform)))
+        return Dataset(self._source, (*self._transforms, CheckedTransform(transform)))
 
     # Records.
 
@@ -387,7 +387,7 @@ class Dataset:
         TypeError
             If `indices` has another type.
         """
-        n_records = len(self._view)
+        n_records = len(self._source)
         if isinstance(indices, slice):
             indices = range(*indices.indices(n_records))
         numbers = (
@@ -395,7 +395,7 @@ class Dataset:
             if isinstance(indices, range)
             else record_numbers(indices, n_records)
         )
-        return Dataset(self._view.selected(numbers), self._transforms)
+        return Dataset(self._source.selected(numbers), self._transforms)
 
     def filter(
         self,
@@ -424,11 +424,11 @@ class Dataset:
         given: object = keep
         if not callable(given):
             raise TypeError(f"filter() requires a function of a batch, got {keep!r}")
-        self._view.files.check_random_access("filter()")
-        self._view.check_selectable()
+        self._source.files.check_random_access("filter()")
+        self._source.check_selectable()
         read = self
         if columns is not None:
-            read = Dataset(self._view).select_columns(columns)._without_transforms()
+            read = Dataset(self._source).select_columns(columns)._without_transforms()
 
         def filter(batch: Batch, info: BatchInfo) -> Batch:
             n, rows = n_rows(batch), info.positions
@@ -480,8 +480,8 @@ class Dataset:
         """
         check_fractions(fractions)
         seed = non_negative_int("seed", seed, 2**64 - 1)
-        self._view.check_selectable()
-        part_of = divided(len(self._view), fractions, seed)
+        self._source.check_selectable()
+        part_of = divided(len(self._source), fractions, seed)
         return tuple(
             self.select(np.flatnonzero(part_of == part))
             for part in range(len(fractions))
@@ -504,7 +504,7 @@ class Dataset:
             raise ValueError(
                 f"index must be less than num_shards={num_shards}, got {index}"
             )
-        bounds = even_bounds(len(self._view), num_shards)
+        bounds = even_bounds(len(self._source), num_shards)
         return self.select(range(bounds[index], bounds[index + 1]))
 
     # Batches.
@@ -619,7 +619,7 @@ class Dataset:
         """
         dataset = self if on_error is None else self._with_on_error(on_error)
         planner = Planner(
-            dataset._view,
+            dataset._source,
             batch_size,
             global_batch_size,
             batches,
@@ -629,7 +629,7 @@ class Dataset:
             first_rank(rank, world_size),
         )
         options = LoaderOptions.checked(
-            dataset._view,
+            dataset._source,
             dataset._transforms,
             planner,
             num_threads=num_threads,
@@ -664,15 +664,15 @@ class Dataset:
 
     @property
     def _has_transforms(self) -> bool:
-        source = self._view.source
+        source = self._source
         return bool(source.transforms or source.is_decoding or self._transforms)
 
     def _with_on_error(self, on_error: ErrorPolicy) -> Dataset:
-        view = self._view.with_on_error(check_on_error(on_error))
-        return Dataset(view, self._transforms)
+        source = self._source.with_on_error(check_on_error(on_error))
+        return Dataset(source, self._transforms)
 
     def _without_transforms(self) -> Dataset:
-        return Dataset(self._view.of(self._view.source.without_transforms()))
+        return Dataset(self._source.without_transforms())
 
     def _batches_until_damage(
         self, batch_size: int, num_threads: int | None = None
@@ -685,20 +685,20 @@ class Dataset:
                 yield batch
                 n_read += batch_size
         except Error as error:
-            view = self._view
-            if error.code == "index_mismatch" or view.files.pipes:
+            source = self._source
+            if error.code == "index_mismatch" or source.files.pipes:
                 raise  # records cannot be read again by their numbers
-            if view.files.is_streamed:
+            if source.files.is_streamed:
                 single_rows = self.loader(1, **alone)
                 yield from itertools.islice(single_rows, n_read, None)
-            elif not view.is_walkable:
+            elif not source.is_walkable:
                 single_rows = self.loader(1, **alone)
                 single_rows.seek(n_read)
                 yield from single_rows
             elif error.path is not None and error.record is not None:
                 # The index of the intact files and of the records before the damage.
-                file = view.files.files.index(error.path)
-                before = view.files.part(range(file))
+                file = source.files.files.index(error.path)
+                before = source.files.part(range(file))
                 n_intact = (before.n_records if file else 0) + error.record
                 intact = self._with_on_error("skip").select(range(n_read, n_intact))
                 yield from intact.loader(batch_size, **alone)
@@ -712,10 +712,10 @@ class Dataset:
         dataset = self
         # Transforms expect padded batches.
         if not self._has_transforms and self._any_width_columns():
-            source = self._view.source.with_schema(
+            source = self._source.with_schema(
                 lambda schema: schema._with(without_padding(schema))
             )
-            dataset = Dataset(self._view.of(source))
+            dataset = Dataset(source)
         return dataset.loader(batch_size, rank=0, world_size=1, num_threads=num_threads)
 
     def _rows_at_once(self) -> int:
@@ -725,7 +725,7 @@ class Dataset:
     def _row_bytes(self) -> float:
         """Return the average size of the first rows in memory, without transforms."""
         # The first rows of a pipe cannot be read again.
-        self._view.files.check_no_pipes("choosing a batch size by the first rows")
+        self._source.files.check_no_pipes("choosing a batch size by the first rows")
         plain = self._without_transforms()
         loader = plain.loader(_SAMPLED_ROWS, rank=0, world_size=1, num_threads=0)
         try:
@@ -736,5 +736,5 @@ class Dataset:
         return max(stats.n_bytes, n_decoded) / max(stats.n_records, 1)
 
     def _any_width_columns(self) -> set[str | bytes]:
-        readings, _ = self._view.source.readings()
+        readings, _ = self._source.readings()
         return any_width_columns(reading.schema for reading in readings)

@@ -8,14 +8,14 @@ from fastrec import _core
 from fastrec.arrays.batch import Batch, Row, row_of
 from fastrec.features.schema import Schema
 from fastrec.on_error import recovery_of
-from fastrec.sources.view import View
+from fastrec.sources.source import Source
 from fastrec.storage.stream_readers import frame_stream
 
 _SAMPLE_RECORDS = 16  # for a schema that is not known yet
 
 
-def first_rows(view: View, n: int) -> tuple[Schema, list[Row]]:
-    """Return the schema and up to `n` rows of a view, before transforms.
+def first_rows(source: Source, n: int) -> tuple[Schema, list[Row]]:
+    """Return the schema and up to `n` rows of a source, before transforms.
 
     Only the beginning of the first file is read. A schema that is not known yet is
     inferred from its first records. Rows of a selection are read by number; those of a
@@ -26,17 +26,17 @@ def first_rows(view: View, n: int) -> tuple[Schema, list[Row]]:
     Error
         If a record cannot be read, or the schema cannot be inferred.
     """
-    source = view.source.of_first_file(_SAMPLE_RECORDS)
+    first = source.of_first_file(_SAMPLE_RECORDS)
     records: list[bytes] = []
-    if view.is_walkable:
-        contents = source.files.contents()
-        recovery = recovery_of(source.files.on_error)
-        with frame_stream(contents, source.files.table, [0], recovery) as frames:
+    if source.is_walkable:
+        contents = first.files.contents()
+        recovery = recovery_of(first.files.on_error)
+        with frame_stream(contents, first.files.table, [0], recovery) as frames:
             records = list(itertools.islice(iter(frames.next, None), n))
-    elif not view.is_mixed:
-        catalog = view.catalog()  # of a selection: the files have their indexes
+    elif not source.is_mixed:
+        catalog = source.catalog()  # of a selection: the files have their indexes
         numbers = range(min(n, len(catalog)))
-        records = [_core.read_record(view.files.table, catalog, i) for i in numbers]
-    schema = source.schema
+        records = [_core.read_record(source.files.table, catalog, i) for i in numbers]
+    schema = first.schema
     batch: Batch = _core.parse_examples(schema._bind(), _core.BlockPool(0), records)
     return schema, [row_of(batch, i) for i in range(len(records))]

@@ -9,8 +9,7 @@ from typing import Any
 
 from fastrec.dataset.dataset import Dataset
 from fastrec.options import non_negative_int, positive_int, true_or_false
-from fastrec.sources.source import Source
-from fastrec.sources.view import Mix, View, joined_selection
+from fastrec.sources.source import Mix, Source, joined_records
 
 
 def concat(datasets: Iterable[Dataset]) -> Dataset:
@@ -32,10 +31,10 @@ def concat(datasets: Iterable[Dataset]) -> Dataset:
         raise TypeError(f"{expected}, got {given!r}")
     parts = list(datasets)
     _check_parts(parts, expected)
-    source, views = _joined_source(parts), [part._view for part in parts]
-    if all(view.is_walkable for view in views):
-        return Dataset(View(source))
-    return Dataset(View(source, joined_selection(views)))
+    source, sources = _joined_source(parts), [part._source for part in parts]
+    if not all(source.is_walkable for source in sources):
+        source = source.with_records(joined_records(sources))
+    return Dataset(source)
 
 
 def mix(
@@ -94,14 +93,14 @@ def mix(
     _check_parts(parts, expected)
     weighted = Mix(
         {
-            name: (part._view, _weight(name, weight))
+            name: (part._source, _weight(name, weight))
             for name, (part, weight) in components.items()
         },
         non_negative_int("seed", seed, 2**64 - 1),
         None if length is None else positive_int("length", length),
         true_or_false("per_batch", per_batch),
     )
-    return Dataset(View(_joined_source(parts), mix=weighted))
+    return Dataset(dataclasses.replace(_joined_source(parts), mix=weighted))
 
 
 def _weight(name: str, weight: Any) -> float:
@@ -124,7 +123,7 @@ def _check_parts(parts: Sequence[object], expected: str) -> None:
     for part in parts:
         if not isinstance(part, Dataset):
             raise TypeError(f"{expected}, got {part!r}")
-        if part._view.is_mixed:
+        if part._source.is_mixed:
             raise TypeError(
                 f"{expected}, got a mix: list the components of all mixes in one mix()"
             )
@@ -134,7 +133,7 @@ def _joined_source(parts: Sequence[Dataset]) -> Source:
     """Return the files of all parts; each part's transforms apply to its rows only."""
     return Source.joined(
         [
-            part._view.source.changed(
+            part._source.changed(
                 lambda reading, part=part: dataclasses.replace(  # type: ignore[misc]
                     reading, transforms=(*reading.transforms, *part._transforms)
                 )

@@ -23,7 +23,6 @@ from fastrec.options import (
 from fastrec.sources.file_group import FileGroup, FileOptions
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.source import Reading, Source
-from fastrec.sources.view import View
 from fastrec.storage.compression import Compression, check_compression
 from fastrec.storage.paths import Paths, expand, local_directory
 from fastrec.storage.stores import StorageOptions
@@ -153,7 +152,7 @@ def open(
     )
     files = FileSet([FileGroup(names, options)], policy, checked)
     schema, columns = schema_or_names(features, context_features, sequence_features)
-    return Dataset(View(Source(files, [Reading(len(files), schema, columns)])))
+    return Dataset(Source(files, (Reading(len(files), schema, columns),)))
 
 
 @overload
@@ -219,7 +218,7 @@ def read_records(
     if batch_size is not None:
         batch_size = positive_int("batch_size", batch_size)
         return _batches(dataset, batch_size, num_threads)
-    if dataset._view.files.pipes:  # each record as soon as it arrives
+    if dataset._source.files.pipes:  # each record as soon as it arrives
         return iter(dataset.records)
     return itertools.chain.from_iterable(
         _batches(dataset, _RECORDS_AT_ONCE, num_threads)
@@ -234,7 +233,7 @@ def _batches(
     remainder: list[BytesArray] = []
     damage: Error | None = None
     batches: Iterable[Any]
-    if dataset._view.files.pipes:  # they cannot be read again up to the damage
+    if dataset._source.files.pipes:  # they cannot be read again up to the damage
         batches = (BytesArray.from_list([record]) for record in dataset.records)
     else:
         loaded = dataset._batches_until_damage(batch_size, num_threads)

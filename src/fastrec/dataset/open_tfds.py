@@ -16,8 +16,6 @@ from fastrec.features.schema import Features, Schema, as_schema_or_names
 from fastrec.hints import checked_names, no_column
 from fastrec.on_error import ErrorPolicy
 from fastrec.options import Limits
-from fastrec.sources.selection import Selection
-from fastrec.sources.view import View
 from fastrec.storage.stores import StorageOptions
 from fastrec.tfds.columns import schema_of
 from fastrec.tfds.directory import TfdsDirectory
@@ -117,21 +115,21 @@ def _selected(
 ) -> Dataset:
     """Return the records of `pieces` of a dataset that has one file for each."""
     lengths = tuple(found.lengths[piece.split][piece.shard] for piece in pieces)
-    source = dataset._view.source.changed(
+    source = dataset._source.changed(
         lambda reading: dataclasses.replace(reading, record_counts=lengths)
     )
     if all(
         piece.end - piece.begin == n for piece, n in zip(pieces, lengths, strict=True)
     ):
-        return Dataset(View(source))
+        return Dataset(source)
     if source.files.on_error != "raise":
         source.check_counts(allows_gaps=False)  # which would change the numbers
     begins = itertools.accumulate(lengths, initial=0)
-    ranges = [
+    ranges = tuple(
         range(first + piece.begin, first + piece.end)
         for first, piece in zip(begins, pieces, strict=False)
-    ]
-    return Dataset(View(source, Selection(ranges)))
+    )
+    return Dataset(dataclasses.replace(source, pieces=ranges))
 
 
 def _schema(

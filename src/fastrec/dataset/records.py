@@ -15,7 +15,7 @@ from fastrec.dataset.indexing import checked_number, is_one, record_numbers
 from fastrec.errors import Error
 from fastrec.loader.order import records_of
 from fastrec.on_error import recovery_of
-from fastrec.sources.view import View
+from fastrec.sources.source import Source
 from fastrec.storage.stream_readers import frame_stream
 
 _READ_AT_ONCE = 16
@@ -32,12 +32,12 @@ class Records:
         When reading a damaged record.
     """
 
-    def __init__(self, view: View, pool: _core.BlockPool) -> None:
-        self._view = view
+    def __init__(self, source: Source, pool: _core.BlockPool) -> None:
+        self._source = source
         self._pool = pool
 
     def __len__(self) -> int:
-        return len(self._view)
+        return len(self._source)
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
@@ -46,18 +46,18 @@ class Records:
         self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
     ) -> BytesArray: ...
     def __getitem__(self, index: Any) -> bytes | BytesArray:
-        view = self._view
+        source = self._source
         if is_one(index):
             number = checked_number(operator.index(index), len(self))
-            if view.is_mixed:
-                (number,) = records_of(view, np.array([number], np.int64)).tolist()
-            with view.files.renewing():
-                return _core.read_record(view.files.table, view.catalog(), number)
+            if source.is_mixed:
+                (number,) = records_of(source, np.array([number], np.int64)).tolist()
+            with source.files.renewing():
+                return _core.read_record(source.files.table, source.catalog(), number)
         return self._read(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[bytes]:
-        files = self._view.files
-        if files.is_streamed and self._view.is_walkable:
+        files = self._source.files
+        if files.is_streamed and self._source.is_walkable:
             contents, recovery = files.contents(), recovery_of(files.on_error)
             numbers = range(len(contents))
             with frame_stream(contents, files.table, numbers, recovery) as frames:
@@ -77,13 +77,13 @@ class Records:
                 yield from records
 
     def __repr__(self) -> str:
-        return f"<fastrec.Records of {self._view!r}>"
+        return f"<fastrec.Records of {self._source!r}>"
 
     def _read(self, numbers: npt.NDArray[np.int64]) -> BytesArray:
-        view = self._view
-        records = records_of(view, numbers)
-        with view.files.renewing():
+        source = self._source
+        records = records_of(source, numbers)
+        with source.files.renewing():
             data, offsets = _core.read_records(
-                view.files.table, view.catalog(), self._pool, records
+                source.files.table, source.catalog(), self._pool, records
             )
         return BytesArray._wrap(data, offsets, (len(numbers),))

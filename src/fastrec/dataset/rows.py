@@ -15,22 +15,25 @@ from fastrec.features.missing import absence
 from fastrec.loader.collate import collator_of
 from fastrec.loader.order import records_of
 from fastrec.sources.selection import Numbers
-from fastrec.sources.view import View
+from fastrec.sources.source import Source
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import CheckedTransform
 
 
 class Rows:
-    """Reads rows of a view by number, in any thread, and calls its transforms.
+    """Reads rows of a source by number, in any thread, and calls its transforms.
 
     One row is read by one call of the core, unless Python code must see its batch: a
     transform, an image, or the columns of a mix.
     """
 
     def __init__(
-        self, view: View, transforms: Sequence[CheckedTransform], pool: _core.BlockPool
+        self,
+        source: Source,
+        transforms: Sequence[CheckedTransform],
+        pool: _core.BlockPool,
     ) -> None:
-        self._view = view
+        self._source = source
         self._transforms = transforms
         self._pool = pool
         self._reader: _core.RowReader | None = None
@@ -48,7 +51,7 @@ class Rows:
             If the transforms return no row.
         """
         if self._reader is None and self._may_have_reader:
-            checked_number(index, len(self._view))
+            checked_number(index, len(self._source))
             self._reader = self._new_reader()
             self._may_have_reader = self._reader is not None
         if self._reader is not None:
@@ -62,7 +65,7 @@ class Rows:
                 self._warn_of_absence()
             if row is not None:
                 return row
-        number = checked_number(index, len(self._view))
+        number = checked_number(index, len(self._source))
         batch = self.batch(np.array([number], dtype=np.int64))
         if not n_rows(batch):
             raise ValueError(
@@ -73,36 +76,36 @@ class Rows:
 
     def batch(self, numbers: Numbers) -> Batch:
         """Return the transformed batch of the records `numbers`."""
-        view = self._view
-        collator = collator_of(view, self._transforms)
-        records = records_of(view, numbers)
+        source = self._source
+        collator = collator_of(source, self._transforms)
+        records = records_of(source, numbers)
         try:
             parts, _ = _core.decode_records(
-                view.source.to_core(), view.catalog(), self._pool, records
+                source.to_core(), source.catalog(), self._pool, records
             )
         except Error as error:
             self._set_hint(error)
             raise
         self._warn_of_absence()
-        places = None if collator.is_plain else view.row_places(records, "")
+        places = None if collator.is_plain else source.row_places(records, "")
         batch, _ = collator(parts, BatchInfo(0, 0, 0, numbers, records, _places=places))
         return batch
 
     def _new_reader(self) -> _core.RowReader | None:
         """Return the core's reader of rows; None if rows are made from batches."""
-        if not collator_of(self._view, self._transforms).is_identity:
+        if not collator_of(self._source, self._transforms).is_identity:
             return None
-        core, catalog = self._view.source.to_core(), self._view.catalog()
+        core, catalog = self._source.to_core(), self._source.catalog()
         return _core.RowReader(core, catalog, self._pool)
 
     def _warn_of_absence(self) -> None:
-        core = self._view.source.to_core()
-        schemas = [reading.schema for reading in self._view.source.readings()[0]]
+        core = self._source.to_core()
+        schemas = [reading.schema for reading in self._source.readings()[0]]
         if (warning := absence(core, schemas)) is not None:
             warn_caller(warning)
         self._is_watched = core.is_watching
 
     def _set_hint(self, error: Error) -> None:
-        if error.hint and error.path and self._view.files.on_error != "raise":
+        if error.hint and error.path and self._source.files.on_error != "raise":
             error.hint = hint_by_number(error.path)
-        self._view.files.renew(error)
+        self._source.files.renew(error)

@@ -24,8 +24,7 @@ from fastrec.features.padded import FixedLenSequence, Unpadded
 from fastrec.features.schema import check_columns
 from fastrec.loader.skipped_rows import RowPolicy, SkippedRow, skipped_by_transform
 from fastrec.options import Limits
-from fastrec.sources.source import Reading
-from fastrec.sources.view import View
+from fastrec.sources.source import Reading, Source
 from fastrec.transforms.batch_info import BatchInfo, Extra
 from fastrec.transforms.decode import DecodeStrings
 from fastrec.transforms.places import Places
@@ -41,9 +40,9 @@ OnTransformError: TypeAlias = Literal["raise", "skip", "mask"]
 
 
 def collator_of(
-    view: View, transforms: Sequence[CheckedTransform], *, adds_valid: bool = False
+    source: Source, transforms: Sequence[CheckedTransform], *, adds_valid: bool = False
 ) -> Collator:
-    """Return a collator for the rows of a view.
+    """Return a collator for the rows of a source.
 
     Raises
     ------
@@ -51,17 +50,17 @@ def collator_of(
         If a feature has the name of an added column, or joined datasets have different
         columns.
     """
-    extra = view.extra_columns()
+    extra = source.extra_columns()
     if adds_valid:
         extra[VALID] = valid_column
-    readings, _ = view.source.readings()
+    readings, _ = source.readings()
     for name in extra:
         if any(name in reading.schema._column_names() for reading in readings):
             raise SchemaError(
                 f"feature {name!r} has the name of an added column; rename it with key="
             )
-    view.source.check_columns()
-    return Collator(readings, extra, transforms, view.files.limits)
+    source.check_columns()
+    return Collator(readings, extra, transforms, source.files.limits)
 
 
 class _TransformCalls:

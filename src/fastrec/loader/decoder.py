@@ -45,21 +45,21 @@ def plan_epoch(
     The plan is None to read the files in order without an index, so that the first batch
     is ready at once. Streams have no catalog.
     """
-    view, planner = options.view, options.planner
-    if view.files.is_streamed:
-        if not view.is_walkable:
-            view.files.check_random_access("a mix or a choice of records")
+    source, planner = options.source, options.planner
+    if source.files.is_streamed:
+        if not source.is_walkable:
+            source.files.check_random_access("a mix or a choice of records")
         # BatchInfo contains the record numbers, which a window computes from the plan.
         needs_plan = isinstance(planner.shuffle, Window) and options.has_transforms
         can_walk = planner.is_whole_epoch and not needs_plan and not at.step
     else:
-        can_walk = planner.is_whole_epoch and view.is_walkable and not at.step
-        can_walk = can_walk and not planner.shuffle and not view.is_indexed()
+        can_walk = planner.is_whole_epoch and source.is_walkable and not at.step
+        can_walk = can_walk and not planner.shuffle and not source.is_indexed()
     if can_walk:
         return None, None
-    catalog = None if view.files.is_streamed else view.catalog()
+    catalog = None if source.files.is_streamed else source.catalog()
     plan = planner.plan(at.seed, at.epoch, at.phase)
-    if catalog is not None and view.catalog() is not catalog:
+    if catalog is not None and source.catalog() is not catalog:
         return plan_epoch(options, at)  # a stale index was built again meanwhile
     return plan, catalog
 
@@ -76,8 +76,8 @@ class BatchDecoder:
         at: Cursor,
         times: Times,
     ) -> None:
-        view, planner = options.view, options.planner
-        files = view.files
+        source, planner = options.source, options.planner
+        files = source.files
         self._options = options
         self._collator = collator = options.collator()
         self._pool = pool
@@ -110,7 +110,7 @@ class BatchDecoder:
             )
         else:
             # Decoding may wait for a remote store, so the consumer does not decode.
-            sources, readers = view.source.to_core(), files.readers
+            sources, readers = source.to_core(), files.readers
             n_threads = options.num_threads
             if readers is not None:
                 memory_limit = readers.share(memory_limit)
@@ -176,7 +176,7 @@ class BatchDecoder:
     def _last_places(self) -> Places:
         """Return the places of the batch that the pipeline has returned last."""
         context = f" of step {self._step} of epoch {self._epoch}"
-        files = self._options.view.files.files
+        files = self._options.source.files.files
         return Places(files, self.pipeline.places(), context)
 
     def _next_of_pipeline(
@@ -191,7 +191,7 @@ class BatchDecoder:
                 self._n_walked += decoded[3]
             else:
                 planner = self._options.planner
-                self._options.view.check_walked(
+                self._options.source.check_walked(
                     self._n_walked,
                     planner.global_batch_size,
                     drop_last=planner.drop_last,
@@ -201,7 +201,7 @@ class BatchDecoder:
     def _keep_found(self) -> None:
         """Report the gaps and keep the indexes that the pipeline has found."""
         if self._finds_indexes:
-            self._options.view.files.keep_walked(self.pipeline)
+            self._options.source.files.keep_walked(self.pipeline)
         if gaps := self.pipeline.take_gaps():
             log_gaps(gaps)
             self._iteration.add_gaps(gap.region for gap in gaps)

@@ -154,7 +154,7 @@ class BatchIterator(Iterator[Any]):
                 self._raise_closed(at)
             self._error = error
             self.close()
-            files = self._options.view.files
+            files = self._options.source.files
             if isinstance(error, Error):
                 files.renew(error)
                 files.advise(error)
@@ -167,7 +167,7 @@ class BatchIterator(Iterator[Any]):
             else:
                 times.consuming_ns += entered_ns - self._left_ns
             self._left_ns = left_ns
-            readers = self._options.view.files.readers
+            readers = self._options.source.files.readers
             if readers is not None:
                 fetched = readers.fetched()
                 times.fetched += fetched - self._fetched
@@ -190,7 +190,7 @@ class BatchIterator(Iterator[Any]):
             self._plans.append(plan_epoch(options, at))
         decoder = BatchDecoder(options, self._pool, *self._plans[0], at, progress.times)
         self._decoder, self._helping_ns, self._starving_ns = decoder, 0, 0
-        if (readers := options.view.files.readers) is not None:
+        if (readers := options.source.files.readers) is not None:
             self._fetched = readers.fetched()
         if not progress.is_advised and (advice := options.advice()):
             progress.is_advised = True
@@ -200,7 +200,7 @@ class BatchIterator(Iterator[Any]):
         progress.times.n_transforming = min(
             options.n_transforming, options.n_in_transform_pool
         )
-        is_streamed = options.view.files.is_streamed
+        is_streamed = options.source.files.is_streamed
         progress.times.is_decoding_ahead = is_streamed or options.num_threads > 0
         if self._transform_pool is not None:
             transformed = self._transformed = TransformedBatches(
@@ -226,7 +226,7 @@ class BatchIterator(Iterator[Any]):
         """
         options, progress = self._options, self._progress
         is_empty = options.planner.drop_last and not at.step
-        if is_empty and not progress.is_warned_of_drop and (n := len(options.view)):
+        if is_empty and not progress.is_warned_of_drop and (n := len(options.source)):
             progress.is_warned_of_drop = True
             self._warnings.append(
                 f"drop_last=True drops all records: the dataset has {n:,}, and a full batch "
@@ -245,7 +245,7 @@ class BatchIterator(Iterator[Any]):
 
     def _watch(self, at: Cursor, delivered: Delivered | None) -> None:
         """Queue a warning about columns that no record has."""
-        source = self._options.view.source
+        source = self._options.source
         core = source.to_core()
         self._is_watching = core.is_watching
         n_delivered = at.n_records - self._begin.n_records

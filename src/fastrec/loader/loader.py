@@ -386,10 +386,10 @@ class Loader(Generic[B]):
         options = self._options
         policy = options.row_policy
         row_records = records[positions >= 0]
-        with options.view.files.renewing():
+        with options.source.files.renewing():
             parts, unreadable = _core.decode_records(
-                options.view.source.to_core(),
-                options.view.catalog(),
+                options.source.to_core(),
+                options.source.catalog(),
                 self._pool,
                 row_records,
                 len(records),
@@ -399,7 +399,9 @@ class Loader(Generic[B]):
         places = None
         if options.conversion is not None or not collator.is_plain:
             context = f" of step {step} of epoch {epoch}"
-            places = options.view.row_places(row_records, context).padded(len(records))
+            places = options.source.row_places(row_records, context).padded(
+                len(records)
+            )
         info = BatchInfo(self.seed, epoch, step, positions, records, _places=places)
         if unreadable:
             info = without_rows(info, unreadable, policy)
@@ -487,7 +489,7 @@ class Loader(Generic[B]):
             epoch, position = epoch + 1, 0
         return {
             "version": STATE_VERSION,
-            "fingerprint": self._options.view.fingerprint(),
+            "fingerprint": self._options.source.fingerprint(),
             "order": planner.state(),
             "seed": at.seed,
             "epoch": epoch,
@@ -523,7 +525,7 @@ class Loader(Generic[B]):
                 f"state was saved with a different order: {order}, this loader has "
                 f"{planner.state()}"
             )
-        if strict and saved_for != (expected := self._options.view.fingerprint()):
+        if strict and saved_for != (expected := self._options.source.fingerprint()):
             raise ValueError(
                 "state was saved for a different dataset (fingerprint "
                 f"{saved_for}, expected {expected}): files, their order or the "
@@ -561,9 +563,9 @@ class Loader(Generic[B]):
             If the epoch has no such step.
         """
         _, records = self._plan_with(step, epoch).rows(step)
-        view = self._options.view
-        places = view.places(records[records >= 0])
-        return [RecordLocation(view.files.files[i], *place) for i, *place in places]
+        source = self._options.source
+        places = source.places(records[records >= 0])
+        return [RecordLocation(source.files.files[i], *place) for i, *place in places]
 
     def _plan_with(self, step: int, epoch: int | None) -> EpochPlan:
         """Return the plan of an epoch; raise an IndexError unless it has the step."""
@@ -630,7 +632,7 @@ class Loader(Generic[B]):
 
     def _empty_batch(self) -> Batch:
         """Return the transformed batch of no rows."""
-        readings, _ = self._options.view.source.readings()
+        readings, _ = self._options.source.readings()
         none = np.empty(0, np.int64)
         columns = _core.parse_examples(readings[0].schema._bind(), self._pool, [])
         parts = [(0, columns, None if len(readings) == 1 else none)]
@@ -646,12 +648,12 @@ class Loader(Generic[B]):
         return self
 
     def _any_width_columns(self) -> set[str | bytes]:
-        readings, _ = self._options.view.source.readings()
+        readings, _ = self._options.source.readings()
         return any_width_columns(reading.schema for reading in readings)
 
     def _place_of(self, row: int) -> tuple[str, int, int] | None:
         """Return file, record and offset of a row of the last batch, if known."""
-        files = self._options.view.files
+        files = self._options.source.files
         if self._has_transforms or files.is_streamed or files.on_error != "raise":
             return None
         return self.records_at(self.step - 1)[row]

@@ -22,7 +22,7 @@ from fastrec.options import (
     non_negative_int,
     positive_int,
 )
-from fastrec.sources.view import View
+from fastrec.sources.source import Source
 from fastrec.transforms.transform import CheckedTransform, Transform
 
 _MAX_THREADS = 4096
@@ -37,7 +37,7 @@ _SMALL_REMOTE_RECORD_BYTES = 1 << 20
 class LoaderOptions:
     """The validated options of a loader."""
 
-    view: View
+    source: Source
     planner: Planner
     transforms: tuple[CheckedTransform, ...]  # of the dataset and the loader
     num_threads: int
@@ -55,7 +55,7 @@ class LoaderOptions:
     @classmethod
     def checked(
         cls,
-        view: View,
+        source: Source,
         transforms: Sequence[CheckedTransform],
         planner: Planner,
         *,
@@ -70,13 +70,13 @@ class LoaderOptions:
         """Validate options; raise a TypeError or ValueError."""
         own = () if transform is None else (CheckedTransform(transform),)
         options = cls(
-            view=view,
+            source=source,
             planner=planner,
             transforms=(*transforms, *own),
             num_threads=default_num_threads()
             if num_threads is None
             else non_negative_int("num_threads", num_threads, _MAX_THREADS),
-            transform_threads=(default_num_threads() if view.source.is_decoding else 1)
+            transform_threads=(default_num_threads() if source.is_decoding else 1)
             if transform_threads is None
             else non_negative_int("transform_threads", transform_threads, _MAX_THREADS),
             has_default_transform_threads=transform_threads is None,
@@ -101,7 +101,7 @@ class LoaderOptions:
     @property
     def has_transforms(self) -> bool:
         """Whether the dataset or the loader has transforms, or decodes images."""
-        source = self.view.source
+        source = self.source
         return bool(self.transforms or source.transforms or source.is_decoding)
 
     @property
@@ -109,7 +109,7 @@ class LoaderOptions:
         """Whether all transforms were created by `per_row`."""
         return all(
             transform.is_per_row
-            for transform in (*self.view.source.transforms, *self.transforms)
+            for transform in (*self.source.transforms, *self.transforms)
         )
 
     @property
@@ -138,7 +138,7 @@ class LoaderOptions:
     @property
     def row_policy(self) -> RowPolicy:
         """The policy for rows that cannot be read."""
-        return row_policy(self.view.files.on_error, keeps_shape=self.planner.pad_last)
+        return row_policy(self.source.files.on_error, keeps_shape=self.planner.pad_last)
 
     @property
     def transform_policy(self) -> OnTransformError:
@@ -155,10 +155,10 @@ class LoaderOptions:
         """Return a new collator."""
         adds_valid = (
             self.planner.pad_last
-            or self.view.files.on_error == "mask"
+            or self.source.files.on_error == "mask"
             or self.on_transform_error == "mask"
         )
-        return collator_of(self.view, self.transforms, adds_valid=adds_valid)
+        return collator_of(self.source, self.transforms, adds_valid=adds_valid)
 
     def advice(self) -> str:
         """Return a warning about slow options, or ""."""
@@ -169,9 +169,9 @@ class LoaderOptions:
                 f"{n_transforming} transform_threads can work at the same time; set "
                 f"prefetch to at least {self.num_threads + n_transforming}"
             )
-        if self.planner.shuffle is not True or not len(self.view):
+        if self.planner.shuffle is not True or not len(self.source):
             return ""
-        files = self.view.files
+        files = self.source.files
         mean_bytes = files.n_bytes // max(1, files.n_records)
         if files.is_remote and mean_bytes < _SMALL_REMOTE_RECORD_BYTES:
             return (
@@ -209,7 +209,7 @@ def _check_skipping(options: LoaderOptions) -> None:
             f"{option} masks single rows, so it requires transforms created by "
             "fastrec.per_row, got a transform of whole batches"
         )
-    on_error = options.view.files.on_error
+    on_error = options.source.files.on_error
     if options.max_errors is not None and on_error == value == "raise":
         raise ValueError(
             "max_errors= requires a policy that skips or masks rows, got "

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.options import byte_count, positive_int, true_or_false
 from fastrec.sources.selection import Numbers
-from fastrec.sources.view import View
+from fastrec.sources.source import Source
 
 _MAX_LANES = 2**16  # the cost of a step is proportional
 _MAX_SLOTS = 2**28
@@ -114,11 +114,11 @@ def as_shuffle(value: object) -> Shuffle:
     raise TypeError(msg)
 
 
-def _core_shuffle(shuffle: Shuffle, view: View) -> _core.Shuffle:
-    """Return the core's shuffle for the records of `view`."""
+def _core_shuffle(shuffle: Shuffle, source: Source) -> _core.Shuffle:
+    """Return the core's shuffle for the records of `source`."""
     if isinstance(shuffle, Blocks):
         assert isinstance(shuffle.block_bytes, int)
-        files = view.files
+        files = source.files
         block_records = shuffle.block_bytes * files.n_records // max(1, files.n_bytes)
         return _core.Shuffle.blocks(max(1, block_records), shuffle.lanes)
     if isinstance(shuffle, Window):
@@ -138,10 +138,10 @@ def shuffled(
 
 
 def order_of(
-    view: View, shuffle: Shuffle, seed: int, epoch: int, global_batch_size: int
+    source: Source, shuffle: Shuffle, seed: int, epoch: int, global_batch_size: int
 ) -> _core.Order:
-    """Return the order of an epoch: position -> record of `view`."""
-    mix = view.mix
+    """Return the order of an epoch: position -> record of `source`."""
+    mix = source.mix
     if mix is not None:
         parts = zip(mix.components.values(), mix.sizes(), strict=True)
         components = [
@@ -149,20 +149,20 @@ def order_of(
             for (part, weight), size in parts
         ]
         run = global_batch_size if mix.per_batch else 1
-        return _core.Order.mixed(components, len(view), run, mix.seed, seed, epoch)
+        return _core.Order.mixed(components, len(source), run, mix.seed, seed, epoch)
     if not isinstance(shuffle, Window):
-        return _core.Order.of(_core_shuffle(shuffle, view), len(view), seed, epoch)
-    if view.is_walkable:
-        counts = np.array(view.files.n_records_by_file(), np.int64)
+        return _core.Order.of(_core_shuffle(shuffle, source), len(source), seed, epoch)
+    if source.is_walkable:
+        counts = np.array(source.files.n_records_by_file(), np.int64)
     else:
-        counts = np.array([len(view)], np.int64)
-    files = shuffle.file_order(len(counts), seed, epoch) if view.is_walkable else [0]
+        counts = np.array([len(source)], np.int64)
+    files = shuffle.file_order(len(counts), seed, epoch) if source.is_walkable else [0]
     begins = np.cumsum(counts) - counts
     return _core.Order.window(begins[files], counts[files], shuffle.n, seed, epoch)
 
 
-def records_of(view: View, numbers: Numbers) -> Numbers:
-    """Return the catalog's record numbers of the rows `numbers` of `view`."""
-    if view.mix is None:
+def records_of(source: Source, numbers: Numbers) -> Numbers:
+    """Return the catalog's record numbers of the rows `numbers` of `source`."""
+    if source.mix is None:
         return numbers
-    return order_of(view, False, 0, 0, 1).records(numbers)
+    return order_of(source, False, 0, 0, 1).records(numbers)

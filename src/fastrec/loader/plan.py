@@ -27,7 +27,7 @@ from fastrec.loader.order import Blocks, Shuffle, Window, as_shuffle, order_of
 from fastrec.loader.ranks import Rank
 from fastrec.options import positive_int, true_or_false
 from fastrec.sources.selection import Numbers
-from fastrec.sources.view import View
+from fastrec.sources.source import Source
 
 Batches: TypeAlias = "Callable[[int, int], Iterable[npt.ArrayLike]]"
 
@@ -109,7 +109,7 @@ def padded(
 class Planner:
     """Plans epochs: their order, their steps, and the share of a rank."""
 
-    view: View
+    source: Source
     batch_size_per_rank: int | None
     given_global_batch_size: int | None
     batches: Batches | None
@@ -142,7 +142,7 @@ class Planner:
             )
         if self.drop_last and self.pad_last:
             raise ValueError("drop_last and pad_last cannot both be True")
-        files, world_size = self.view.files, self.rank.world_size
+        files, world_size = self.source.files, self.rank.world_size
         if self.batches is not None:
             self._check_batches()
         else:
@@ -158,7 +158,7 @@ class Planner:
         if self.is_listed or self.shuffle is True or isinstance(self.shuffle, Blocks):
             option = "batches=" if self.is_listed else f"shuffle={self.shuffle}"
             files.check_random_access(option)
-        if world_size > 1 and files.is_streamed and self.view.is_walkable:
+        if world_size > 1 and files.is_streamed and self.source.is_walkable:
             limit = _MAX_IMBALANCE_TO_DROP if self.drop_last else _MAX_IMBALANCE
             counts = files.n_records_by_file()
             self.files_of_ranks = assign_files(counts, world_size, limit)
@@ -177,7 +177,7 @@ class Planner:
             )
         if self.shuffle or self.drop_last:
             raise ValueError("batches= cannot be combined with shuffle or drop_last")
-        if self.view.is_mixed:
+        if self.source.is_mixed:
             raise TypeError(
                 "cannot use batches= with a mix; pass it to a plain dataset"
             )
@@ -212,7 +212,7 @@ class Planner:
 
     def file_order(self, seed: int, epoch: int) -> list[int]:
         """Return the files that this rank reads in an epoch, in order."""
-        files: Sequence[int] = range(len(self.view.files.files))
+        files: Sequence[int] = range(len(self.source.files.files))
         if self.files_of_ranks is not None:
             files = self.files_of_ranks[self.rank.rank]
         if not isinstance(self.shuffle, Window):
@@ -230,7 +230,7 @@ class Planner:
 
     def state(self) -> dict[str, Any]:
         """Return the parameters of the order, which a loaded state must share."""
-        shuffle, mix = self.shuffle, self.view.mix
+        shuffle, mix = self.shuffle, self.source.mix
         order: dict[str, Any] = {"shuffle": shuffle}
         if self.batches is not None:
             order = {"batches": True}
@@ -250,7 +250,7 @@ class Planner:
             import hashlib  # slow to import
 
             weights = [(name, weight) for name, (_, weight) in mix.components.items()]
-            parameters = repr((weights, mix.seed, len(self.view))).encode()
+            parameters = repr((weights, mix.seed, len(self.source))).encode()
             order["mix"] = hashlib.blake2b(parameters, digest_size=8).hexdigest()
             if mix.per_batch:
                 order["run"] = self.global_batch_size
@@ -258,7 +258,7 @@ class Planner:
 
     def plan(self, seed: int, epoch: int, phase: int = 0) -> EpochPlan:
         """Return the plan of an epoch; step 0 has `phase` positions unless it is 0."""
-        key = (seed, epoch, phase, self.view.files.version())
+        key = (seed, epoch, phase, self.source.files.version())
         plan = self._plans.get(key)
         if plan is None:
             if self.files_of_ranks is not None:
@@ -275,7 +275,7 @@ class Planner:
         return plan
 
     def _plan_of_records(self, seed: int, epoch: int, phase: int) -> EpochPlan:
-        order = order_of(self.view, self.shuffle, seed, epoch, self.global_batch_size)
+        order = order_of(self.source, self.shuffle, seed, epoch, self.global_batch_size)
         if not self.drop_last:
             n_last = (len(order) - phase) % self.global_batch_size
             self._check_shared(n_last, "the last batch")
@@ -306,7 +306,7 @@ class Planner:
         self, files_of_ranks: list[list[int]], seed: int, epoch: int
     ) -> EpochPlan:
         """Return the plan of a rank that reads its own files."""
-        counts = np.array(self.view.files.n_records_by_file(), np.int64)
+        counts = np.array(self.source.files.n_records_by_file(), np.int64)
         rank = self.rank.rank
         sizes = [self._batch_size_of(i) for i in range(self.rank.world_size)]
         n_records = [int(counts[files].sum()) for files in files_of_ranks]
@@ -351,7 +351,7 @@ class Planner:
         rank, world_size, n_records = (
             self.rank.rank,
             self.rank.world_size,
-            len(self.view),
+            len(self.source),
         )
         if isinstance(batches, BatchesOf) and batches.n_records != n_records:
             raise ValueError(

@@ -30,13 +30,13 @@ def streaming_pipeline(
     n_ahead: int,
     memory_limit: int,
 ) -> _core.Pipeline:
-    """Return a pipeline over the streams of a view, starting at a step.
+    """Return a pipeline over the streams of a source, starting at a step.
 
     Bytes before that step are decompressed again, except for files that end before it if
     there is no window. It uses one more thread than `num_threads`, because the consumer
     does not decode, and the same number of threads to decompress.
     """
-    sources, planner = options.view.files, options.planner
+    sources, planner = options.source.files, options.planner
     shuffle = planner.shuffle
     files = sources.contents()
     first_position = 0
@@ -53,7 +53,7 @@ def streaming_pipeline(
         order, first_position = order[first:], begins[first]
     bytes_ahead = memory_limit // _READ_AHEAD_SHARE
     n_threads = options.num_threads + 1
-    of_core = options.view.source.to_core()
+    of_core = options.source.to_core()
     counts = None if plan is None else sources.counts()
     readers = sources.readers
     with byte_streams(

@@ -10,7 +10,7 @@ import numpy as np
 from fastrec.arrays.batch import Batch
 from fastrec.loader.collate import VALID
 from fastrec.loader.iterator import check_columns
-from fastrec.sources.view import SOURCE
+from fastrec.sources.source import SOURCE
 
 NO_BATCHES = "cannot determine the shapes of batches: an epoch has no batches"
 

@@ -1,6 +1,6 @@
 """Ranges: the records that each task reads, divided by bytes.
 
-A range is a function that returns the view to read. It is pickled with only its own files
+A range is a function that returns the source to read. It is pickled with only its own files
 and the offsets of its records. So workers neither scan files nor need the driver's cache.
 """
 
@@ -10,16 +10,15 @@ import itertools
 import os
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from fastrec import _core
-from fastrec.sources.random_split import even_bounds
-from fastrec.sources.selection import Numbers
-from fastrec.sources.view import View
+from fastrec.sources.selection import Numbers, even_bounds, numbers_at
+from fastrec.sources.source import Source
 from fastrec.storage.paths import version_of
 
 # The version of a file, the number and the offset of the first record that is read, the
@@ -29,9 +28,9 @@ _Offsets: TypeAlias = "tuple[tuple[int, int], int, int, bytes, int]"
 
 @dataclass(frozen=True)
 class Range:
-    """Records `first` to `last` of a view, or all records of a view of streams."""
+    """Records `first` to `last` of a source, or all records of a source of streams."""
 
-    view: View
+    source: Source
     first: int = 0
     last: int | None = None
 
@@ -39,38 +38,31 @@ class Range:
     def n_records(self) -> int | None:
         """The number of records, or None if it is unknown."""
         if self.last is None:
-            return self.view.n_known_records()
+            return self.source.n_known_records()
         return self.last - self.first
 
     @property
     def paths(self) -> list[str]:
-        """The files of the range; for selected records, all files of the view."""
-        files = self.view.files
-        if self.last is None or not self.view.is_walkable:
+        """The files of the range; for selected records, all files of the source."""
+        files = self.source.files
+        if self.last is None or not self.source.is_walkable:
             return files.files
         ends = np.cumsum(files.n_records_by_file())
         first, last = np.searchsorted(ends, [self.first, self.last - 1], side="right")
         return files.files[first : last + 1]
 
-    def __call__(self) -> View:
-        """Return the view to read."""
+    def __call__(self) -> Source:
+        """Return the source to read."""
         _, (function, *arguments) = self.__reduce__()
-        view: View = function(*arguments)
-        return view
+        source: Source = function(*arguments)
+        return source
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         if self.last is None:
-            return partial, (_selected, self.view, (), None)
-        selection = self.view.selection().select(range(self.first, self.last))
-        numbers = np.concatenate(
-            [
-                piece
-                if isinstance(piece, np.ndarray)
-                else piece[1] + piece[2] * np.arange(piece[0], dtype=np.int64)
-                for piece in selection.to_core()
-            ]
-        )
-        begins = np.cumsum([0, *self.view.files.n_records_by_file()])
+            return partial, (_selected, self.source, (), None)
+        positions = np.arange(self.first, self.last)
+        numbers = numbers_at(self.source.records(), positions)
+        begins = np.cumsum([0, *self.source.files.n_records_by_file()])
         file_of = np.searchsorted(begins, numbers, side="right") - 1
         used, file_of = np.unique(file_of, return_inverse=True)
         numbers -= begins[used][file_of]
@@ -78,7 +70,7 @@ class Range:
         np.minimum.at(firsts, file_of, numbers)
         np.maximum.at(lasts, file_of, numbers)
 
-        part = View(self.view.source.part(used.tolist()))
+        part = self.source.part(used.tolist())
         files, indexes = part.files, part.files.indexes()
         # A worker has other copies of expanded files.
         sent = [
@@ -103,17 +95,17 @@ class Range:
 
 
 def _selected(
-    view: View, sent: Sequence[_Offsets | None], chosen: range | Numbers | None
-) -> View:
-    """Return some records of a view; files without offsets are scanned."""
+    source: Source, sent: Sequence[_Offsets | None], chosen: range | Numbers | None
+) -> Source:
+    """Return some records of a source; files without offsets are scanned."""
     if chosen is None:
-        return view
-    source = view.source
+        return source
     indexes = [
         None if offsets is None else _index(path, *offsets)
         for path, offsets in zip(source.files.files, sent, strict=True)
     ]
-    return View(source.of(source.files.with_indexes(indexes))).selected(chosen)
+    files = source.files.with_indexes(indexes)
+    return replace(source, files=files).selected(chosen)
 
 
 def _sent(index: _core.Index, first: int, last: int) -> _Offsets | None:
@@ -146,23 +138,23 @@ def _index(
     return _core.Index.from_offsets(offsets, *version, os.fsencode(path))
 
 
-def divided(view: View, n_ranges: int) -> list[Range]:
-    """Divide the records of a view into at most `n_ranges` ranges.
+def divided(source: Source, n_ranges: int) -> list[Range]:
+    """Divide the records of a source into at most `n_ranges` ranges.
 
     All records of files are divided by bytes, and selected records by number. Compressed
     files are not divided.
     """
-    view.check_selectable()
-    files = view.files
+    source.check_selectable()
+    files = source.files
     if files.is_streamed:
         spans = file_spans([version_of(path)[0] for path in files.files], n_ranges)
-        return [Range(View(view.source.part(span))) for span in spans]
-    if view.is_walkable:
+        return [Range(source.part(span)) for span in spans]
+    if source.is_walkable:
         bounds = _bounds_by_bytes(files.indexes(), n_ranges)
     else:
-        bounds = even_bounds(len(view), n_ranges)
+        bounds = even_bounds(len(source), n_ranges)
     pairs = itertools.pairwise(bounds)
-    return [Range(view, first, last) for first, last in pairs if first < last]
+    return [Range(source, first, last) for first, last in pairs if first < last]
 
 
 def _bounds_by_bytes(indexes: _core.Indexes, n_ranges: int) -> list[int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -32,7 +33,7 @@ from fastrec.loader.loader import Loader
 from fastrec.options import BATCH_BYTES, rows_per_batch
 from fastrec.ray.blocks import block_schema, blocks_of
 from fastrec.ray.ranges import Range, divided
-from fastrec.sources.view import View
+from fastrec.sources.source import Source
 from fastrec.storage.paths import Paths
 from fastrec.transforms.transform import CheckedTransform
 
@@ -128,11 +129,11 @@ def read_tfrecords(
         raise ValueError(
             f'shuffle must be None, "files" or a FileShuffleConfig, got {shuffle!r}'
         )
-    view = dataset._view
-    located = view.source.of(view.files.with_absolute_paths())
+    files = dataset._source.files.with_absolute_paths()
+    located = replace(dataset._source, files=files)
     known_source = located.with_schema(lambda schema: schema)  # inferred here, once
     datasource = TFRecordsDatasource(
-        Dataset(view.of(known_source), dataset._transforms),
+        Dataset(known_source, dataset._transforms),
         frozenset(text),
         frozenset(optional),
         shuffle,
@@ -155,7 +156,7 @@ class TFRecordsDatasource(Datasource):
         super().__init__()
         self._projection_map: dict[str, str] | None = None
         self._shuffle, self._num_threads = shuffle, num_threads
-        files = dataset._view.files
+        files = dataset._source.files
         if not files.is_streamed:
             files.indexes()
         # Whether each record is a row.
@@ -190,9 +191,9 @@ class TFRecordsDatasource(Datasource):
 
     def estimate_inmemory_data_size(self) -> int | None:
         """Return the approximate size of all blocks, or None if it is unknown."""
-        view = self._dataset._view
+        source = self._dataset._source
         return self._n_bytes(
-            view.n_known_records() if view.files.is_streamed else len(view)
+            source.n_known_records() if source.files.is_streamed else len(source)
         )
 
     def _n_bytes(self, n_records: int | None) -> int | None:
@@ -205,7 +206,7 @@ class TFRecordsDatasource(Datasource):
         data_context: Any = None,
     ) -> list[ReadTask]:
         """Return at most `parallelism` read tasks of about equal sizes."""
-        ranges = divided(self._dataset._view, parallelism)
+        ranges = divided(self._dataset._source, parallelism)
         if self._shuffle is not None:
             seed = None
             if self._shuffle != "files":
@@ -242,7 +243,7 @@ class TFRecordsDatasource(Datasource):
 
 
 def _blocks(
-    records: Callable[[], View],
+    records: Callable[[], Source],
     transforms: tuple[CheckedTransform, ...],
     schema: pa.Schema | None,
     **options: Any,

@@ -28,7 +28,7 @@ from fastrec.dataset.open import open as open_dataset
 from fastrec.errors import Error
 from fastrec.printable import printable
 from fastrec.sources.file_set import FileSet
-from fastrec.sources.random_split import check_fractions, divided, even_bounds
+from fastrec.sources.selection import check_fractions, divided, even_bounds
 from fastrec.storage.compression import plain_name
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import is_remote, version_of
@@ -236,7 +236,7 @@ _ALL = 2**63
 
 
 def _open_files(files: Sequence[str]) -> FileSet:
-    return open_dataset(files)._view.files
+    return open_dataset(files)._source.files
 
 
 def _n_records(frames: Frames) -> int:

@@ -24,8 +24,8 @@ from fastrec import _core
 from fastrec.dataset.open import open as open_dataset
 from fastrec.errors import Error
 from fastrec.rewrite.copy import PIECE_BYTES, Written, output
-from fastrec.sources.random_split import even_bounds
-from fastrec.sources.view import View
+from fastrec.sources.selection import even_bounds
+from fastrec.sources.source import Source
 from fastrec.storage.parallel import Progress
 from fastrec.writer.shard_options import ShardOptions
 from fastrec.writer.shards import ShardWriter
@@ -68,11 +68,11 @@ def shuffle(
     replaced.
     """
     # Mapped pages would count as memory of this process.
-    view = open_dataset(
+    source = open_dataset(
         files, io="pread", cache_dir=cache_dir, index_dir=index_dir
-    )._view
-    _check_random_access(view)
-    n_records = len(view)
+    )._source
+    _check_random_access(source)
+    n_records = len(source)
     is_counted = options.compression is not None
     overhead = n_records * (_INDEX_BYTES + is_counted * _COUNT_BYTES) + _READING_BYTES
     capacity = memory - overhead
@@ -85,15 +85,15 @@ def shuffle(
     if shards is not None:
         bounds = bounds[shards.start : shards.stop + 1]
     with (
-        view.files.renewing(),
+        source.files.renewing(),
         output(files, out, options, len(bounds) - 1) as writer,
     ):
-        _write(view, seed, bounds, capacity, writer, progress)
+        _write(source, seed, bounds, capacity, writer, progress)
     return Written(writer.files, writer.n_records, writer.n_bytes)
 
 
 def _write(
-    view: View,
+    source: Source,
     seed: int,
     bounds: Sequence[int],
     capacity: int,
@@ -101,11 +101,11 @@ def _write(
     progress: Progress,
 ) -> None:
     """Write all shards, leaving the last one open."""
-    n_bytes = view.files.n_bytes
-    order = _core.Order.of(_core.Shuffle.shuffled(), len(view), seed, 0)
-    chunk = _Chunk(view, min(capacity, n_bytes), writer)
+    n_bytes = source.files.n_bytes
+    order = _core.Order.of(_core.Shuffle.shuffled(), len(source), seed, 0)
+    chunk = _Chunk(source, min(capacity, n_bytes), writer)
     shard = n_done = 0
-    for pieces in _chunks(_pieces(order, view.catalog(), bounds), capacity):
+    for pieces in _chunks(_pieces(order, source.catalog(), bounds), capacity):
         for n_read in chunk.read(pieces):
             progress((n_done + n_read + writer.n_bytes) // 2, n_bytes)
         n_done += n_read
@@ -120,8 +120,8 @@ def _write(
         writer.cut()
 
 
-def _check_random_access(view: View) -> None:
-    for path, content in view.files.contents():
+def _check_random_access(source: Source) -> None:
+    for path, content in source.files.contents():
         if content != "plain":
             error = Error(
                 "a shuffle requires random access, but this file is compressed",
@@ -199,9 +199,9 @@ def _chunks(pieces: Iterator[_Piece], capacity: int) -> Iterator[list[_Piece]]:
 class _Chunk:
     """Memory that holds the pieces of one chunk, reused for the next."""
 
-    def __init__(self, view: View, n_bytes: int, writer: ShardWriter) -> None:
-        self._files = view.files.table
-        self._catalog = view.catalog()
+    def __init__(self, source: Source, n_bytes: int, writer: ShardWriter) -> None:
+        self._files = source.files.table
+        self._catalog = source.catalog()
         self._writer = writer
         # Pages take memory when they are first written.
         self._frames = np.empty(n_bytes, np.uint8)

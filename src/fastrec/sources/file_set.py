@@ -7,14 +7,15 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from fastrec import _core
 from fastrec.errors import Error, advise_foreign, advise_on_error
+from fastrec.features.schema import Schema
 from fastrec.lifecycle import renew_after_fork
 from fastrec.on_error import ErrorPolicy, Report, SkippedSpan, log_gaps, recovery_of
 from fastrec.options import Limits
@@ -50,11 +51,14 @@ class FileSet:
         groups: Iterable[FileGroup],
         on_error: ErrorPolicy = "raise",
         limits: Limits | None = None,
+        inferred: Mapping[Any, Schema] | None = None,
     ) -> None:
         self._groups = list(groups)
         self.files = _chained([group.paths for group in self._groups])
         self.on_error = on_error
         self.limits = Limits() if limits is None else limits
+        # Of sources, by the names of the features and the numbers of the files.
+        self.inferred = dict(inferred or {})
         # Not cached_property: its lock, before Python 3.12, may be held during a fork.
         self._is_streamed: bool | None = None
         self._is_remote: bool | None = None
@@ -65,12 +69,12 @@ class FileSet:
         renew_after_fork(self)
 
     def _renew_after_fork(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._table: _core.FileTable | None = None
         self.readers: RangeReaders | None = None  # of remote files, with the table
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FileSet, (self._groups, self.on_error, self.limits)
+        return FileSet, (self._groups, self.on_error, self.limits, self.inferred)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -120,7 +124,7 @@ class FileSet:
                 path if isinstance(path, RemotePath) else os.path.abspath(path)
                 for path in group.paths
             ]
-        return FileSet(groups, self.on_error, self.limits)
+        return FileSet(groups, self.on_error, self.limits, self.inferred)
 
     def with_indexes(self, indexes: Sequence[_core.Index | None]) -> FileSet:
         """Return the same files with these indexes; the core checks their versions."""
@@ -143,7 +147,8 @@ class FileSet:
         if on_error == self.on_error:
             return self
         groups = {group: group.rescanned() for group in self._groups}
-        return FileSet([groups[g] for g in self._groups], on_error, self.limits)
+        renewed = [groups[group] for group in self._groups]
+        return FileSet(renewed, on_error, self.limits, self.inferred)
 
     # Contents.
 
@@ -230,7 +235,7 @@ class FileSet:
     @property
     def table(self) -> _core.FileTable:
         """The core's table of open files. A forked child creates a new one."""
-        with _core.HeldLock(self._lock):
+        with _core.HeldLock(self.lock):
             if self._table is None:
                 paths = self.paths
                 ios = [group.options.io for group in self._groups]
@@ -266,7 +271,7 @@ class FileSet:
 
     def indexes(self) -> _core.Indexes:
         """Return the index of each file, building those that are missing or stale."""
-        with _core.HeldLock(self._lock):
+        with _core.HeldLock(self.lock):
             indexes = self._indexes
             is_renewed = self._indexes_version != self._n_renewals
             if indexes is None or is_renewed or indexes.stale:
@@ -348,7 +353,7 @@ class FileSet:
         """
         if self.is_streamed:
             return False
-        with _core.HeldLock(self._lock):
+        with _core.HeldLock(self.lock):
             if self._indexes is not None:
                 return True
             for group in self._groups:
@@ -364,7 +369,7 @@ class FileSet:
 
     def counts(self) -> _core.Indexes:
         """Return the index of each file's content, scanning files that have none."""
-        with _core.HeldLock(self._lock):
+        with _core.HeldLock(self.lock):
             if self._counts is None:
                 for path in self.pipes:  # list() ignores a TypeError of len()
                     raise TypeError(

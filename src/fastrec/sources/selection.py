@@ -1,102 +1,112 @@
-"""Selection: the record numbers of a view, in order.
+"""Selections: record numbers in pieces, and random or even divisions of records.
 
-A selection is a list of pieces: ranges, which need no memory, or arrays with one number
-for each record. Records are numbered across all files.
+A piece is a range, which needs no memory, or an array with one number for each record.
+Records are numbered across all files.
 """
 
 from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import hashlib
+from fastrec import _core
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
+Pieces: TypeAlias = "tuple[range | Numbers, ...]"
+
+# The random stream of splits; epoch orders of the same seed use stream 0.
+_SPLIT_STREAM = 1 << 32
+
+# Positions per call of the core.
+_CHUNK_POSITIONS = 1 << 20
 
 
-class Selection:
-    """Record numbers, in the order of a view, out of the `n_source` records of files."""
+def chosen(pieces: Pieces, positions: range | Numbers) -> Pieces:
+    """Return the records at `positions` of `pieces`, which must be in bounds."""
+    if isinstance(positions, range):
+        return tuple(_parts(pieces, positions))
+    return (numbers_at(pieces, positions),) if len(positions) else ()
 
-    def __init__(
-        self, pieces: Iterable[range | Numbers], n_source: int | None = None
-    ) -> None:
-        self._pieces = [piece for piece in pieces if len(piece)]
-        self._begins = [0, *itertools.accumulate(len(piece) for piece in self._pieces)]
-        self.n_source = n_source  # records in the files, if known
 
-    @classmethod
-    def joined(cls, parts: Iterable[Selection], n_source: int) -> Selection:
-        """Concatenate selections of files that have `n_source` records."""
-        return cls((piece for part in parts for piece in part._pieces), n_source)
-
-    def __len__(self) -> int:
-        return self._begins[-1]
-
-    def select(self, chosen: range | Numbers) -> Selection:
-        """Return the records at positions `chosen`, which must be in bounds."""
-        if isinstance(chosen, range):
-            return Selection(self._parts(chosen), self.n_source)
-        return Selection([self._numbers(chosen)], self.n_source)
-
-    def shifted(self, by: int) -> Selection:
-        """Return a selection with `by` added to all numbers."""
-        if by == 0:
-            return self
-        shifted = (
-            range(piece.start + by, piece.stop + by, piece.step)
+def numbers_at(pieces: Pieces, positions: Numbers) -> Numbers:
+    """Return the record numbers at `positions` of `pieces`."""
+    begins = _begins(pieces)
+    which = np.searchsorted(begins, positions, side="right") - 1
+    by_piece = np.argsort(which, kind="stable")
+    ends = np.cumsum(np.bincount(which, minlength=len(pieces)))
+    numbers = np.empty(len(positions), np.int64)
+    for i, here in enumerate(np.split(by_piece, ends[:-1]) if pieces else ()):
+        piece, within = pieces[i], positions[here] - begins[i]
+        numbers[here] = (
+            piece.start + within * piece.step
             if isinstance(piece, range)
-            else piece + by
-            for piece in self._pieces
+            else piece[within]
         )
-        return Selection(shifted, self.n_source)
+    return numbers
 
-    def to_core(self) -> list[tuple[int, int, int] | Numbers]:
-        """Return the pieces in the form that `_core.Catalog` accepts."""
-        return [
-            (len(piece), piece.start, piece.step) if isinstance(piece, range) else piece
-            for piece in self._pieces or [range(0)]
-        ]
 
-    def add_to(self, digest: hashlib.blake2b) -> None:
-        """Update `digest` with the record numbers."""
-        for piece in self._pieces:
-            if isinstance(piece, range):
-                digest.update(repr((piece.start, len(piece), piece.step)).encode())
-            else:
-                digest.update(piece.astype("<i8", copy=False).tobytes())
+def _begins(pieces: Pieces) -> list[int]:
+    return [0, *itertools.accumulate(map(len, pieces))]
 
-    def _parts(self, chosen: range) -> Iterable[range | Numbers]:
-        if chosen.step < 0:
-            yield from reversed([part[::-1] for part in self._parts(chosen[::-1])])
-            return
-        spans = itertools.pairwise(self._begins)
-        for piece, (begin, end) in zip(self._pieces, spans, strict=True):
-            first, last = (bisect.bisect_left(chosen, bound) for bound in (begin, end))
-            here = chosen[first:last]
-            if here:
-                part = piece[here.start - begin : here.stop - begin : here.step]
-                # Copy, because a view would keep the whole array alive.
-                yield part if isinstance(part, range) else part.copy()
 
-    def _numbers(self, chosen: Numbers) -> Numbers:
-        which = np.searchsorted(self._begins, chosen, side="right") - 1
-        by_piece = np.argsort(which, kind="stable")
-        counts = np.bincount(which, minlength=len(self._pieces))
-        bounds = itertools.pairwise(np.cumsum([0, *counts]))
-        numbers = np.empty(len(chosen), np.int64)
-        parts = zip(self._pieces, self._begins, bounds, strict=False)
-        for piece, first, (begin, end) in parts:
-            here = by_piece[begin:end]
-            within = chosen[here] - first
-            numbers[here] = (
-                piece.start + within * piece.step
-                if isinstance(piece, range)
-                else piece[within]
-            )
-        return numbers
+def _parts(pieces: Pieces, positions: range) -> Iterator[range | Numbers]:
+    if positions.step < 0:
+        parts = [*_parts(pieces, positions[::-1])]
+        yield from (part[::-1] for part in reversed(parts))
+        return
+    for piece, begin in zip(pieces, _begins(pieces), strict=False):
+        bounds = (begin, begin + len(piece))
+        first, last = (bisect.bisect_left(positions, bound) for bound in bounds)
+        if here := positions[first:last]:
+            part = piece[here.start - begin : here.stop - begin : here.step]
+            # Copy, because a view would keep the whole array alive.
+            yield part if isinstance(part, range) else part.copy()
+
+
+def shifted(pieces: Pieces, by: int) -> Iterator[range | Numbers]:
+    """Yield the pieces with `by` added to all numbers."""
+    for piece in pieces:
+        if isinstance(piece, range):
+            yield range(piece.start + by, piece.stop + by, piece.step)
+        else:
+            yield piece + by if by else piece
+
+
+def even_bounds(n_records: int, n_parts: int) -> list[int]:
+    """Return the beginnings of `n_parts` equal parts, and the end of the last one."""
+    return [part * n_records // n_parts for part in range(n_parts + 1)]
+
+
+def check_fractions(fractions: Sequence[float]) -> None:
+    """Raise a ValueError unless `fractions` are nonnegative and sum to at most 1."""
+    shares = np.asarray(fractions, dtype=np.float64)
+    total = float(shares.sum()) if shares.ndim == 1 else np.nan
+    if not (shares >= 0).all() or not total <= 1 + 1e-9:
+        raise ValueError(
+            f"fractions must be nonnegative and sum to at most 1, got {fractions}"
+        )
+
+
+def divided(
+    n_records: int, fractions: Sequence[float], seed: int
+) -> npt.NDArray[np.signedinteger[Any]]:
+    """Assign records to random parts; return the part of each record, or -1 for none.
+
+    Part i has about ``fractions[i]`` of the records.
+    """
+    ends = np.minimum(np.cumsum([0, *fractions], dtype=np.float64), 1) * n_records
+    order = _core.Order.of(
+        _core.Shuffle.shuffled(), n_records, seed, 0, stream=_SPLIT_STREAM
+    )
+    # The smallest dtype for part numbers and -1.
+    part_of = np.full(n_records, -1, np.min_scalar_type(-len(fractions) - 1))
+    for part, (begin, end) in enumerate(itertools.pairwise(np.rint(ends).astype(int))):
+        for first in range(begin, end, _CHUNK_POSITIONS):
+            positions = np.arange(first, min(first + _CHUNK_POSITIONS, end))
+            part_of[order.records(positions)] = part
+    return part_of

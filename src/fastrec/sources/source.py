@@ -1,24 +1,27 @@
-"""Source: a file set with the features and transforms of its files."""
+"""Source: records of files, with the features and transforms of each file."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from fastrec import _core
 from fastrec.errors import CorruptionError
 from fastrec.features import infer
 from fastrec.features.encoded import encoded_of
 from fastrec.features.schema import Schema, check_columns
-from fastrec.lifecycle import renew_after_fork
-from fastrec.on_error import recovery_of
+from fastrec.on_error import ErrorPolicy, recovery_of
 from fastrec.sources.file_set import FileSet
-from fastrec.sources.selection import Selection
+from fastrec.sources.selection import Numbers, Pieces, chosen, shifted
 from fastrec.storage.stream_readers import frame_stream
+from fastrec.transforms.batch_info import BatchInfo, Extra
+from fastrec.transforms.places import Places
 from fastrec.transforms.transform import CheckedTransform
+
+SOURCE = "__source__"  # the column that names the component of each row of a mix
 
 
 @dataclass(frozen=True)
@@ -45,219 +48,162 @@ class Reading:
         )
 
 
+@dataclass(frozen=True)
+class Mix:
+    """Options of `fastrec.mix`: sources with weights, from which rows are drawn."""
+
+    components: dict[str, tuple[Source, float]]
+    seed: int
+    length: int | None
+    per_batch: bool
+
+    def __len__(self) -> int:
+        return sum(self.sizes()) if self.length is None else self.length
+
+    def sizes(self) -> list[int]:
+        """Return the size of each component, or raise a ValueError if one is empty."""
+        for name, (source, _) in self.components.items():
+            if not len(source):
+                raise ValueError(
+                    f"mix components must not be empty, got no records in {name!r}"
+                )
+        return [len(source) for source, _ in self.components.values()]
+
+
+@dataclass(eq=False, repr=False)
 class Source:
-    """A file set with the features and transforms of its files. Immutable."""
+    """Records of files, numbered from 0, with the features and transforms of each file.
 
-    def __init__(
-        self,
-        files: FileSet,
-        readings: Sequence[Reading],
-        inferred: list[Reading] | None = None,
-    ) -> None:
-        self.files = files
-        self._given = list(readings)
-        self._inferred = inferred  # `given`, with inferred features
-        counts = [reading.record_counts for reading in self._given]
-        # The number of records according to metadata, or None.
-        self.n_listed_records = (
-            None if None in counts else sum(map(sum, filter(None, counts)))
-        )
-        self._distinct: tuple[list[Reading], list[int]] | None = None
-        self._renew_after_fork()
-        renew_after_fork(self)
+    They are all records in file order, those of `pieces`, or rows that `mix` draws. The
+    fields never change: `dataclasses.replace` returns a source with others.
+    """
 
-    def _renew_after_fork(self) -> None:
-        self._lock = threading.RLock()
-        self._bound: _core.Sources | None = None
+    files: FileSet
+    given: tuple[Reading, ...]
+    pieces: Pieces | None = None  # the numbers of selected records in the files
+    n_before: int | None = None  # records of the files when they were selected
+    mix: Mix | None = None
+
+    # Found when first needed. A fork replaces the table of `files`, to which `_bound`
+    # belongs.
+    _known: tuple[Reading, ...] | None = field(default=None, init=False)
+    _distinct: tuple[list[Reading], list[int]] | None = field(default=None, init=False)
+    _bound: tuple[_core.FileTable, _core.Sources] | None = field(
+        default=None, init=False
+    )
+    _catalog: tuple[_core.Indexes, _core.Catalog] | None = field(
+        default=None, init=False
+    )
+    _fingerprint: tuple[int, str] | None = field(default=None, init=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Source, (self.files, self._given, self._inferred)
+        return Source, (self.files, self.given, self.pieces, self.n_before, self.mix)
 
     @classmethod
     def joined(cls, parts: Sequence[Source]) -> Source:
-        """Concatenate sources. Features are inferred again, from all files."""
-        files = FileSet.joined([part.files for part in parts])
-        return cls(files, [reading for part in parts for reading in part._given])
+        """Return all records of the files of `parts`, inferring features again."""
+        readings = tuple(reading for part in parts for reading in part.given)
+        return cls(FileSet.joined([part.files for part in parts]), readings)
 
-    def of(self, files: FileSet) -> Source:
-        """Return a source of other files with the same features and transforms."""
-        return Source(files, self._given, self._inferred)
+    def __repr__(self) -> str:
+        if self.mix is not None:
+            return "a mix of " + "; ".join(
+                f"{name!r} ({weight:g}): {source!r}"
+                for name, (source, weight) in self.mix.components.items()
+            )
+        text, n = repr(self.files), self.n_known_records()
+        text += "" if n is None else f", {n:,} record{'' if n == 1 else 's'}"
+        return text + ("" if self.pieces is None else " selected")
 
-    def part(self, numbers: Sequence[int]) -> Source:
-        """Return a source of some files, with the features of all."""
-        of_files = [
-            dataclasses.replace(reading, n_files=1)
-            for reading in self._known()
-            for _ in range(reading.n_files)
-        ]
-        readings: list[Reading] = []
-        for number in numbers:
-            reading = of_files[number]
-            if readings and dataclasses.replace(readings[-1], n_files=1) == reading:
-                n_files = readings.pop().n_files + 1
-                reading = dataclasses.replace(reading, n_files=n_files)
-            readings.append(reading)
-        return Source(self.files.part(numbers), readings)
-
-    def of_first_file(self, sample: int) -> Source:
-        """Return a source of the first file, without transforms and without an index.
-
-        If its features are not known, they are inferred from its first `sample` records.
-        """
-        first = (self._inferred or self._given)[0]
-        reading = dataclasses.replace(
-            first, n_files=1, transforms=(), record_counts=None
-        )
-        source = Source(self.files.first(), [reading])
-        if reading.features is None:
-            features = source.inferred_in_sequence([0], reading.names, sample)
-            source = source.changed(lambda r: dataclasses.replace(r, features=features))
-        return source
-
-    def known_schema(self) -> Schema | None:
-        """Return the schema if it is known, without reading files; None if not."""
-        readings = self._inferred or self._given
-        known = [reading.features for reading in readings]
-        return known[0] if len(known) == 1 else None
+    # Features and transforms.
 
     def changed(self, change: Callable[[Reading], Reading]) -> Source:
-        """Return a source with `change` applied to the readings."""
-        return Source(self.files, [change(reading) for reading in self._given])
+        """Return the same records with `change` applied to the readings."""
+        return replace(self, given=tuple(map(change, self.given)))
 
     def with_schema(self, change: Callable[[Schema], Schema]) -> Source:
-        """Return a source with `change` applied to the schemas."""
-        return Source(
-            self.files,
-            [
-                dataclasses.replace(reading, features=change(reading.schema))
-                for reading in self._known()
-            ],
+        """Return the same records with `change` applied to the schemas."""
+        return replace(
+            self,
+            given=tuple(
+                replace(reading, features=change(reading.schema))
+                for reading in self._readings_of_files()
+            ),
         )
 
     def without_transforms(self) -> Source:
-        """Return a source without transforms."""
-        return self.changed(lambda reading: dataclasses.replace(reading, transforms=()))
+        """Return the same records without transforms."""
+        return self.changed(lambda reading: replace(reading, transforms=()))
 
     @property
     def transforms(self) -> list[CheckedTransform]:
         """The transforms of all files."""
-        return [fn for reading in self._given for fn in reading.transforms]
+        return [fn for reading in self.given for fn in reading.transforms]
 
     @property
     def is_decoding(self) -> bool:
         """Whether Python code decodes columns; no inferred schema has such."""
-        return any(encoded_of(reading.features or {}) for reading in self._given)
+        return any(encoded_of(reading.features or {}) for reading in self.given)
 
-    def _known(self) -> list[Reading]:
+    def known_schema(self) -> Schema | None:
+        """Return the schema if it is known, without reading files; None if not."""
+        if len(self.given) > 1:
+            return None
+        (reading,) = self.given
+        if reading.features is not None:
+            return reading.features
+        return self.files.inferred.get((reading.names, (range(reading.n_files),)))
+
+    def _readings_of_files(self) -> tuple[Reading, ...]:
         """Return the readings with inferred features."""
-        with _core.HeldLock(self._lock):
-            if self._inferred is None:
-                readings = list(self._given)
-                while any(reading.features is None for reading in readings):
-                    readings = self._with_inferred(readings)
-                self._inferred = readings
-            return self._inferred
+        with _core.HeldLock(self.files.lock):
+            if self._known is None:
+                readings = list(self.given)
+                for reading in self.given:
+                    if reading.features is None:
+                        self._infer(reading, readings)
+                self._known = tuple(readings)
+            return self._known
 
-    def readings(self) -> tuple[list[Reading], list[int]]:
-        """Return the distinct readings, and the index of the reading of each file."""
-        with _core.HeldLock(self._lock):
-            if self._distinct is None:
-                distinct: list[Reading] = []
-                of_files: list[int] = []
-                for reading in self._known():
-                    equal = [known.gives_columns_of(reading) for known in distinct]
-                    if not any(equal):
-                        distinct.append(reading)
-                        equal.append(True)
-                    of_files += [equal.index(True)] * reading.n_files
-                self._distinct = distinct, of_files
-            return self._distinct
-
-    @property
-    def schema(self) -> Schema:
-        """The schema of all files. Raises a SchemaError if files differ."""
-        self.check_columns()
-        return self.readings()[0][0].schema
-
-    def check_columns(self) -> None:
-        """Raise a SchemaError if files have different columns and no transforms."""
-        readings, _ = self.readings()
-        if len(readings) > 1 and not any(reading.transforms for reading in readings):
-            first, *others = [
-                {name: reading.schema._row_type(name) for name in reading.schema}
-                for reading in readings
-            ]
-            for other in others:
-                check_columns(first, other)
-
-    def check_counts(self, *, allows_gaps: bool = True) -> None:
-        """Raise a CorruptionError if a file has another number of records than listed.
-
-        With `allows_gaps`, a file may have fewer if `on_error` skips damage to it.
-        """
-        if all(reading.record_counts is None for reading in self._given):
-            return
-        damaged = {gap.path for gap in self.files.report()} if allows_gaps else ()
-        listed = itertools.chain.from_iterable(
-            reading.record_counts or [None] * reading.n_files for reading in self._given
-        )
-        found = self.files.n_records_by_file()
-        for path, count, n_records in zip(self.files.files, listed, found, strict=True):
-            if count in (None, n_records) or (path in damaged and n_records < count):
-                continue
-            raise CorruptionError(
-                f"the file must have {count:,} records, as dataset_info.json lists, got "
-                f"{n_records:,}; copy or prepare the data set again",
-                path,
-                code="record_count",
-            )
-
-    def to_core(self) -> _core.Sources:
-        """Return the files and their schemas in the form that the core accepts."""
-        with _core.HeldLock(self._lock):
-            if self._bound is None:
-                readings, of_files = self.readings()
-                self._bound = _core.Sources(
-                    self.files.table,
-                    [reading.schema._bind() for reading in readings],
-                    of_files if len(readings) > 1 else [],
-                    self.files.limits.max_padded_bytes,
-                )
-            return self._bound
-
-    # Inference.
-
-    def _with_inferred(self, readings: Sequence[Reading]) -> list[Reading]:
-        """Infer features of the first reading without them, and of similar readings."""
-        unknown = next(reading for reading in readings if reading.features is None)
+    def _infer(self, unknown: Reading, readings: list[Reading]) -> None:
+        """Infer the features of a reading, and of all others that equal it."""
         ends = itertools.accumulate(reading.n_files for reading in readings)
         runs = {
             i: range(end - reading.n_files, end)
             for i, (reading, end) in enumerate(zip(readings, ends, strict=True))
-            if dataclasses.replace(reading, n_files=unknown.n_files) == unknown
+            if replace(reading, n_files=unknown.n_files) == unknown
         }
+        key = unknown.names, tuple(runs.values())
+        if runs and key not in self.files.inferred:
+            self.files.inferred[key] = self._inferred(*key)
+        for i in runs:
+            readings[i] = replace(readings[i], features=self.files.inferred[key])
+
+    def _inferred(
+        self, names: Sequence[str | bytes] | None, runs: Sequence[range]
+    ) -> Schema:
+        """Infer features from the files with the numbers `runs`."""
         # Inference must not depend on an index of remote files, which takes long to build.
         if self.files.is_streamed or self.files.is_remote:
-            numbers = [*itertools.chain(*runs.values())]
-            schema = self.inferred_in_sequence(numbers, unknown.names)
-        else:
-            indexes = self.files.indexes()
-            begins = [0, *itertools.accumulate(indexes.counts.tolist())]
-            records = [range(begins[r.start], begins[r.stop]) for r in runs.values()]
-            catalog = _core.Catalog(indexes, Selection(records).to_core())
-            schema = self.inferred_of(catalog, unknown.names)
-        return [
-            dataclasses.replace(reading, features=schema) if i in runs else reading
-            for i, reading in enumerate(readings)
-        ]
+            return self._inferred_in_sequence([*itertools.chain(*runs)], names)
+        indexes = self.files.indexes()
+        begins = [0, *itertools.accumulate(indexes.counts.tolist())]
+        records = [range(begins[run.start], begins[run.stop]) for run in runs]
+        return self._inferred_of(_core.Catalog(indexes, _to_core(records)), names)
 
-    def inferred_of(
+    def inferred(self, sample: int | None) -> Schema:
+        """Infer a schema of all features from `sample` records; None means all."""
+        if self.files.is_streamed:
+            numbers = range(len(self.files))
+            return self._inferred_in_sequence(numbers, None, sample)
+        return self._inferred_of(self.catalog(), None, sample)
+
+    def _inferred_of(
         self,
         catalog: _core.Catalog,
         names: Sequence[str | bytes] | None,
         sample: int | None = infer.SAMPLE_RECORDS,
     ) -> Schema:
-        """Infer features from `sample` records of `catalog`; None means all."""
         with self.files.renewing():
             return infer.infer(
                 self.files.table,
@@ -268,7 +214,7 @@ class Source:
                 features_max=self.files.limits.max_features,
             )
 
-    def inferred_in_sequence(
+    def _inferred_in_sequence(
         self,
         numbers: Sequence[int],
         names: Sequence[str | bytes] | None,
@@ -290,3 +236,289 @@ class Source:
                 skip_unreadable=self.files.on_error != "raise",
                 features_max=self.files.limits.max_features,
             )
+
+    def readings(self) -> tuple[list[Reading], list[int]]:
+        """Return the distinct readings, and the index of the reading of each file."""
+        if self._distinct is None:
+            distinct: list[Reading] = []
+            of_files: list[int] = []
+            for reading in self._readings_of_files():
+                equal = [known.gives_columns_of(reading) for known in distinct]
+                if not any(equal):
+                    distinct.append(reading)
+                    equal.append(True)
+                of_files += [equal.index(True)] * reading.n_files
+            self._distinct = distinct, of_files
+        return self._distinct
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of all files. Raises a SchemaError if files differ."""
+        self.check_columns()
+        return self.readings()[0][0].schema
+
+    def check_columns(self) -> None:
+        """Raise a SchemaError if files have different columns and no transforms."""
+        readings, _ = self.readings()
+        if len(readings) > 1 and not any(reading.transforms for reading in readings):
+            first, *others = [
+                {name: reading.schema._row_type(name) for name in reading.schema}
+                for reading in readings
+            ]
+            for other in others:
+                check_columns(first, other)
+
+    def to_core(self) -> _core.Sources:
+        """Return the files and their schemas in the form that the core accepts."""
+        with _core.HeldLock(self.files.lock):
+            table = self.files.table
+            if self._bound is None or self._bound[0] is not table:
+                readings, of_files = self.readings()
+                core = _core.Sources(
+                    table,
+                    [reading.schema._bind() for reading in readings],
+                    of_files if len(readings) > 1 else [],
+                    self.files.limits.max_padded_bytes,
+                )
+                self._bound = table, core
+            return self._bound[1]
+
+    # Files.
+
+    def part(self, numbers: Sequence[int]) -> Source:
+        """Return all records of some files, with the features of all."""
+        of_files = [
+            replace(reading, n_files=1)
+            for reading in self._readings_of_files()
+            for _ in range(reading.n_files)
+        ]
+        runs = itertools.groupby(of_files[number] for number in numbers)
+        readings = [replace(reading, n_files=len([*run])) for reading, run in runs]
+        return Source(self.files.part(numbers), tuple(readings))
+
+    def of_first_file(self, sample: int) -> Source:
+        """Return the records of the first file, without transforms and without an index.
+
+        If its features are not known, they are inferred from its first `sample` records.
+        """
+        reading = (self._known or self.given)[0]
+        schema = self.known_schema() if reading.features is None else reading.features
+        source = Source(self.files.first(), (Reading(1, schema),))
+        if schema is not None:
+            return source
+        schema = source._inferred_in_sequence([0], reading.names, sample)
+        return source.changed(lambda reading: replace(reading, features=schema))
+
+    def with_on_error(self, on_error: ErrorPolicy) -> Source:
+        """Return the records under another error policy, or raise a ValueError."""
+        before = self.files
+        if on_error == before.on_error:
+            return self
+        if (
+            not self.is_walkable
+            and before.known_gaps()
+            and recovery_of(on_error) != recovery_of(before.on_error)
+        ):
+            raise ValueError(
+                "cannot change on_error= of records selected from damaged files, "
+                "because their numbers would change; pass it to fastrec.open()"
+            )
+        return replace(self, files=before.with_on_error(on_error))
+
+    # Counts.
+
+    def __len__(self) -> int:
+        if self.mix is not None:
+            return len(self.mix)
+        if (n_listed := self._n_exactly_listed()) is not None:
+            return n_listed
+        if self.is_walkable and self.files.is_streamed:
+            return self.files.n_records
+        return len(self.catalog())
+
+    def n_known_records(self) -> int | None:
+        """Return the number of records, or None if finding it would read files."""
+        if self.pieces is not None:
+            return sum(map(len, self.pieces))
+        if self.is_mixed:
+            return None
+        n_listed = self._n_exactly_listed()
+        return self.files.n_known_records() if n_listed is None else n_listed
+
+    def _n_listed(self) -> int | None:
+        """Return the number of records in the files according to metadata, if known."""
+        counts = [reading.record_counts for reading in self.given]
+        return None if None in counts else sum(map(sum, filter(None, counts)))
+
+    def _n_exactly_listed(self) -> int | None:
+        is_exact = self.is_walkable and self.files.on_error == "raise"
+        return self._n_listed() if is_exact else None
+
+    def check_walked(self, n_records: int, batch_size: int, *, drop_last: bool) -> None:
+        """Raise a CorruptionError if an epoch did not have all listed records."""
+        n_listed = self._n_listed()
+        if n_listed is None:
+            return
+        if drop_last:
+            n_listed -= n_listed % batch_size
+        if n_records != n_listed:
+            self.check_counts()
+
+    def check_counts(self, *, allows_gaps: bool = True) -> None:
+        """Raise a CorruptionError if a file has another number of records than listed.
+
+        With `allows_gaps`, a file may have fewer if `on_error` skips damage to it.
+        """
+        if all(reading.record_counts is None for reading in self.given):
+            return
+        damaged = {gap.path for gap in self.files.report()} if allows_gaps else ()
+        listed = itertools.chain.from_iterable(
+            reading.record_counts or [None] * reading.n_files for reading in self.given
+        )
+        found = self.files.n_records_by_file()
+        for path, count, n_records in zip(self.files.files, listed, found, strict=True):
+            if count in (None, n_records) or (path in damaged and n_records < count):
+                continue
+            raise CorruptionError(
+                f"the file must have {count:,} records, as dataset_info.json lists, got "
+                f"{n_records:,}; copy or prepare the data set again",
+                path,
+                code="record_count",
+            )
+
+    # Records.
+
+    @property
+    def is_walkable(self) -> bool:
+        """Whether these are all records of the files, in file order."""
+        return self.pieces is None and self.mix is None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether rows are drawn from components."""
+        return self.mix is not None
+
+    def check_selectable(self) -> None:
+        """Raise a TypeError unless records can be selected."""
+        if self.is_mixed:
+            raise TypeError(
+                "cannot select records of a mix; select, filter, split or shard its "
+                "components instead"
+            )
+
+    def records(self) -> Pieces:
+        """Return the numbers of the records in the files."""
+        if self.mix is not None:
+            return joined_records(
+                [source for source, _ in self.mix.components.values()]
+            )
+        if self.pieces is None:
+            return (range(self.files.n_records),)
+        if self.n_before is not None and (n := self.files.n_records) != self.n_before:
+            raise CorruptionError(
+                f"the files have {n:,} records, but had {self.n_before:,} when records "
+                "were selected; open and select again",
+                self.files.files[0],
+                code="file_changed",
+            )
+        return self.pieces
+
+    def selected(self, positions: range | Numbers) -> Source:
+        """Return the records at `positions`, all in bounds."""
+        self.check_selectable()
+        self.files.check_random_access("selecting records")
+        return self.with_records(chosen(self.records(), positions))
+
+    def with_records(self, pieces: Pieces) -> Source:
+        """Return the records with these numbers in the files."""
+        return replace(self, pieces=pieces, n_before=self.files.n_records)
+
+    def by_rows(self) -> Source:
+        """Return a source whose mix draws rows instead of whole batches."""
+        if self.mix is None:
+            return self
+        return replace(self, mix=replace(self.mix, per_batch=False))
+
+    def catalog(self) -> _core.Catalog:
+        """Return the offsets of all records, building missing indexes."""
+        indexes = self.files.indexes()
+        if self._catalog is None or self._catalog[0] is not indexes:
+            self.check_counts()
+            pieces = [] if self.is_walkable else _to_core(self.records())
+            self._catalog = indexes, _core.Catalog(indexes, pieces)
+        return self._catalog[1]
+
+    def is_indexed(self) -> bool:
+        """Whether `catalog` returns without scanning files."""
+        return self._catalog is not None or self.files.is_indexed()
+
+    def fingerprint(self) -> str:
+        """Return a hash of the records, independent of the files' paths."""
+        version = self.files.version()
+        if self._fingerprint is None or self._fingerprint[0] != version:
+            import hashlib  # slow to import
+
+            digest = hashlib.blake2b(digest_size=8)
+            if self.mix is not None:
+                for source, _ in self.mix.components.values():
+                    digest.update(source.fingerprint().encode())
+            else:
+                self.files.add_to(digest)
+                for piece in self.pieces or ():
+                    if isinstance(piece, range):
+                        text = repr((piece.start, len(piece), piece.step))
+                        digest.update(text.encode())
+                    else:
+                        digest.update(piece.astype("<i8", copy=False).tobytes())
+            self._fingerprint = version, digest.hexdigest()
+        return self._fingerprint[1]
+
+    def places(self, records: Numbers) -> list[tuple[int, int, int]]:
+        """Return the file, the record in the file, and the offset of each record."""
+        if not (self.is_walkable and self.files.is_streamed):
+            return self.catalog().places(records)
+        counts = self.files.counts()
+        return [
+            (file, number, counts[file].offset(number))
+            for file, number in self.files.streamed_places(records)
+        ]
+
+    def row_places(self, records: Numbers, context: str) -> Places:
+        """Return the `Places` of `records`, for errors."""
+        found = np.array(self.places(records), np.int64).reshape(-1, 3)
+        ends = np.full((len(found), 1), -1, np.int64)
+        return Places(self.files.files, np.concatenate([found, ends], 1), context)
+
+    def extra_columns(self) -> dict[str, Extra]:
+        """Return functions that compute additional columns from a BatchInfo."""
+        if self.mix is None:
+            return {}
+        ends = np.cumsum(self.mix.sizes())
+
+        def component(info: BatchInfo) -> Numbers:
+            found: Numbers
+            found = np.searchsorted(ends, info.records, side="right").astype(np.int64)
+            found[info.records < 0] = -1
+            return found
+
+        return {SOURCE: component}
+
+
+def joined_records(sources: Sequence[Source]) -> Pieces:
+    """Return the records of `sources`, numbered across the joined files."""
+    counts = [source.files.n_records for source in sources]
+    begins = itertools.accumulate(counts, initial=0)
+    return tuple(
+        itertools.chain.from_iterable(
+            shifted(source.records(), begin)
+            for source, begin in zip(sources, begins, strict=False)
+        )
+    )
+
+
+def _to_core(pieces: Sequence[range | Numbers]) -> list[tuple[int, int, int] | Numbers]:
+    """Return pieces in the form that `_core.Catalog` accepts, to which none means all."""
+    return [
+        (len(piece), piece.start, piece.step) if isinstance(piece, range) else piece
+        for piece in pieces or (range(0),)
+    ]
