@@ -235,7 +235,8 @@ def test_sparse_arrays_are_arrays_of_rows() -> None:
         [],
     ):
         assert s[index].to_dense().tolist() == dense[index].tolist()
-    assert fr.SparseArray._concatenate([s, s[:0], s[2:4]]).to_dense().tolist() == (
+    batches = [{"s": s}, {"s": s[:0]}, {"s": s[2:4]}]
+    assert fr.concat_batches(batches)["s"].to_dense().tolist() == (
         [*dense.tolist(), *dense[2:4].tolist()]
     )
     for twin in (copy.copy(s), copy.deepcopy(s), pickle.loads(pickle.dumps(s))):

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, SupportsIndex, TypeAlias, cast
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastrec import _core
 from fastrec.arrays.bytes import BytesArray
-from fastrec.arrays.layout import offsets_from
+from fastrec.arrays.layout import describe_rows, offsets_from
 from fastrec.arrays.ragged import Array as RowValues
-from fastrec.arrays.ragged import RaggedArray, describe_rows
+from fastrec.arrays.ragged import RaggedArray
 from fastrec.arrays.sparse import SparseArray
 
 __all__ = [
@@ -168,25 +168,22 @@ def concat_batches(batches: Sequence[Mapping[str, Array]]) -> Batch:
     return result
 
 
-def concat_columns(arrays: Sequence[Array]) -> Array:
+def concat_columns(arrays: Sequence[Any]) -> Any:
     """Concatenate arrays of one kind, or raise a ValueError."""
-    kinds = [
-        f"sparse {array.dtype} of shape {array.shape[1:]}"
-        if isinstance(array, SparseArray)
-        else describe_rows(array)
-        for array in arrays
-    ]
+    kinds = list(map(describe_rows, arrays))
     for i, kind in enumerate(kinds):
         if kind != kinds[0]:
             raise ValueError(f"rows are {kinds[0]} in batch 0 and {kind} in batch {i}")
     first = arrays[0]
     if isinstance(first, BytesArray):
-        return BytesArray._concatenate(cast("Sequence[BytesArray]", arrays))
-    if isinstance(first, SparseArray):
-        return SparseArray._concatenate(cast("Sequence[SparseArray]", arrays))
+        return BytesArray._concatenate(arrays)
+    if isinstance(first, np.ndarray):
+        return np.concatenate(arrays, dtype=first.dtype)
+    values = concat_columns([array.values for array in arrays])
     if isinstance(first, RaggedArray):
-        ragged = cast("Sequence[RaggedArray]", arrays)
-        offsets = offsets_from(np.concatenate([array.lengths for array in ragged]))
-        values = cast("RowValues", concat_columns([array.values for array in ragged]))
+        offsets = offsets_from(np.concatenate([array.lengths for array in arrays]))
         return RaggedArray._wrap(values, first._splits(offsets))
-    return np.concatenate(cast("Sequence[NDArray[Any]]", arrays), dtype=first.dtype)
+    indices = np.concatenate([array.indices for array in arrays])
+    n_before = np.cumsum([0, *map(len, arrays)])
+    indices[:, 0] += np.repeat(n_before[:-1], [len(array.values) for array in arrays])
+    return SparseArray._wrap(indices, values, (int(n_before[-1]), *first.shape[1:]))

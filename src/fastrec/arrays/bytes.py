@@ -23,17 +23,13 @@ from fastrec.arrays.layout import (
     Rows,
     as_offsets,
     as_shape,
-    edges,
     encoded,
     flattened,
     is_int,
-    listed,
     offsets_from,
-    parts_text,
     row_number,
     run_positions,
 )
-from fastrec.display import abridged
 
 # Up to this average length, an index array of all bytes copies faster than a loop.
 LONG_STRING = 96
@@ -81,7 +77,10 @@ class BytesArray(Rows):
     array([1, 2], dtype=uint16)
     """
 
-    __slots__ = ("data", "offsets", "shape")
+    _parts = ("data", "offsets", "shape")
+    __slots__ = _parts
+    _kind = "bytes"
+    _in_repr = ("shape",)
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
@@ -110,15 +109,6 @@ class BytesArray(Rows):
                 f"shape must have at least one dimension and {count} items, got "
                 f"{self.shape}"
             )
-
-    @classmethod
-    def _wrap(
-        cls, data: NDArray[np.uint8], offsets: NDArray[np.int64], shape: tuple[int, ...]
-    ) -> BytesArray:
-        """Make an array of valid parts, without checking them."""
-        array = cls.__new__(cls)
-        array.data, array.offsets, array.shape = data, offsets, shape
-        return array
 
     @classmethod
     def from_list(cls, values: Sequence[Any]) -> BytesArray:
@@ -164,11 +154,6 @@ class BytesArray(Rows):
     def dtype(self) -> np.dtype[np.object_]:
         """``dtype('O')``, the dtype of ``numpy.asarray`` of this array."""
         return np.dtype(object)
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions, at least 1."""
-        return len(self.shape)
 
     @property
     def size(self) -> int:
@@ -347,11 +332,6 @@ class BytesArray(Rows):
         equal: Any = self.__eq__(other)
         return equal if equal is NotImplemented else ~equal
 
-    def __repr__(self) -> str:
-        if not all(isinstance(part, np.ndarray) for part in (self.data, self.offsets)):
-            return parts_text(self, "data", "offsets", "shape")
-        return f"BytesArray({self._text()}, shape={self.shape})"
-
     def __reduce__(self) -> tuple[Any, ...]:
         offsets = self.offsets - self.offsets[0]
         return BytesArray, (self._joined(), offsets, self.shape)
@@ -417,12 +397,6 @@ class BytesArray(Rows):
             matches = (rows == np.frombuffer(value, np.uint8)).all(axis=1)
             equal[np.flatnonzero(equal)] = matches
         return equal.reshape(self.shape)
-
-    def _text(self) -> str:
-        """Return the items, abridged for a repr."""
-        return listed(
-            self, [abridged(x) if self.ndim == 1 else x._text() for x in edges(self)]
-        )
 
 
 def reshaped(values: Any, shape: tuple[int, ...]) -> Any:

@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastrec.display import table
+from fastrec.display import abridged, table
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 EDGE_ITEMS = 3  # items at each end of an abridged repr
 
 
 class Rows:
-    """Base of the array types: iteration, copying, and no hash."""
+    """Base of the array types: made of parts, without hash and conversion to ndarray."""
 
     __slots__ = ("__weakref__",)
     __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None  # `ndarray == array` calls `array.__eq__`
+
+    _parts: ClassVar[tuple[str, ...]]  # the attributes that are the constructor's
+    _dense_form = ""  # the method that returns a dense array
+    _in_repr: ClassVar[tuple[str, ...]] = ("shape", "dtype")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the innermost values; object for bytes."""
+        values: Any = self.values  # type: ignore[attr-defined]
+        dtype: np.dtype[Any] = values.dtype
+        return dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions; ragged axes count as one each."""
+        return len(self.shape)  # type: ignore[attr-defined]
+
+    @classmethod
+    def _wrap(cls, *parts: Any) -> Self:
+        """Make an array of valid parts, without checking them."""
+        array = cls.__new__(cls)
+        for name, part in zip(cls._parts, parts, strict=True):
+            setattr(array, name, part)
+        return array
+
+    def _part_values(self) -> list[Any]:
+        return [getattr(self, name) for name in self._parts]
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -30,33 +61,27 @@ class Rows:
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
-    def _repr_html_(self) -> str:
-        """Return the first rows as a table, for notebooks."""
-        n = min(len(self), 2 * EDGE_ITEMS)
-        rows = [[str(i), self[i]] for i in range(n)]
-        title = f"{type(self).__name__}, {self.shape}, {self.dtype}"  # type: ignore[attr-defined]
-        return table(["row", "value"], rows, title=title, n_more=len(self) - n)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self.__copy__()  # type: ignore[attr-defined]
-
-
-class NotComparable(Rows):
-    """Base of the array types that refuse `==` and conversion to an ndarray."""
-
-    __slots__ = ()
-    _dense_form = ""  # the method that returns a dense array
-
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: object) -> Any:
         raise TypeError(self._no_comparison("=="))
 
-    def __ne__(self, other: object) -> bool:
+    def __ne__(self, other: object) -> Any:
         raise TypeError(self._no_comparison("!="))
 
     def _no_comparison(self, operator: str) -> str:
         return (
             f"{type(self).__name__} does not support {operator}; call .equals(other), "
             "or compare .values"
+        )
+
+    def equals(self, other: object) -> bool:
+        """Return whether `other` has the same type, dtype, shape and values.
+
+        NaN equals NaN. The dtype of `row_splits` does not matter.
+        """
+        return (
+            isinstance(other, type(self))
+            and describe_rows(self) == describe_rows(other)
+            and all(map(equal_values, self._part_values(), other._part_values()))
         )
 
     def __array__(
@@ -67,13 +92,80 @@ class NotComparable(Rows):
             f".{self._dense_form}() or .values"
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(self._part_values())
+
+    def __copy__(self) -> Self:
+        return self._wrap(*map(copy.copy, self._part_values()))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()
+
+    def __repr__(self) -> str:
+        if self._is_numpy():
+            shown = (f"{name}={getattr(self, name)}" for name in self._in_repr)
+            texts = [self._text(), *shown]
+        else:
+            texts = [f"{name}={getattr(self, name)!r}" for name in self._parts]
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+    def _is_numpy(self) -> bool:
+        """Return whether the parts are not tracers or placeholders of JAX."""
+        return all(
+            part._is_numpy()
+            if isinstance(part, Rows)
+            else isinstance(part, (np.ndarray, tuple))
+            for part in self._part_values()
+        )
+
+    def _text(self) -> str:
+        """Return the rows on one line, abridged for a repr."""
+        is_long = len(self) > 2 * EDGE_ITEMS
+        ends = [*range(EDGE_ITEMS), *range(-EDGE_ITEMS, 0)]
+        texts = [_item_text(self[i]) for i in (ends if is_long else range(len(self)))]
+        if is_long:
+            texts.insert(EDGE_ITEMS, "...")
+        return f"[{', '.join(texts)}]"
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as a table, for notebooks."""
+        n = min(len(self), 2 * EDGE_ITEMS)
+        rows = [[str(i), self[i]] for i in range(n)]
+        title = f"{type(self).__name__}, {self.shape}, {self.dtype}"  # type: ignore[attr-defined]
+        return table(["row", "value"], rows, title=title, n_more=len(self) - n)
+
+
+def _item_text(item: Any) -> str:
+    """Return one row or byte string on one line, abridged for a repr."""
+    if isinstance(item, bytes):
+        return abridged(item)
+    if isinstance(item, Rows):
+        return item._text()
+    edge_items = EDGE_ITEMS if item.ndim == 1 else 1
+    text = np.array2string(
+        item, separator=", ", threshold=2 * edge_items, edgeitems=edge_items
+    )
+    return " ".join(text.split())
+
+
+def describe_rows(array: Any) -> str:
+    """Describe the rows of `array`; arrays with equal texts can be concatenated."""
+    kind = getattr(array, "_kind", None) or str(array.dtype)
+    if kind == "ragged":
+        return f"ragged rows of {describe_rows(array.values)}"
+    if kind == "sparse":
+        kind = f"sparse {array.dtype}"
+    return f"{kind} of shape {array.shape[1:]}"
+
 
 def equal_values(a: Any, b: Any) -> bool:
-    """Compare arrays of equal shape and dtype; NaN equals NaN."""
-    equal = a == b
-    if isinstance(a, np.ndarray):
-        equal |= operator.ne(a, a) & operator.ne(b, b)
-    return bool(np.all(equal))
+    """Compare parts of arrays; NaN equals NaN."""
+    if isinstance(a, Rows):
+        return a.equals(b)
+    if not isinstance(a, np.ndarray):
+        return bool(a == b)
+    nan = operator.ne(a, a) & operator.ne(b, b) if a.shape == b.shape else False
+    return a.shape == b.shape and bool(np.all((a == b) | nan))
 
 
 def as_offsets(values: ArrayLike, name: str) -> NDArray[Any]:
@@ -161,33 +253,6 @@ def as_fill(fill: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
     return filler
 
 
-class Items(Protocol):
-    """A sequence, as far as a repr needs it."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> Any: ...
-
-
-def edges(items: Items) -> list[Any]:
-    """Return the items to show: all, or the first and the last few of many."""
-    few = len(items) <= 2 * EDGE_ITEMS
-    shown = range(len(items)) if few else (*range(EDGE_ITEMS), *range(-EDGE_ITEMS, 0))
-    return [items[i] for i in shown]
-
-
-def listed(items: Items, texts: list[str]) -> str:
-    """Return the texts of `edges(items)` as a list, with dots for omitted items."""
-    if len(texts) < len(items):
-        texts.insert(EDGE_ITEMS, "...")
-    return f"[{', '.join(texts)}]"
-
-
-def parts_text(array: object, *names: str) -> str:
-    """Return a repr of an array whose attributes are JAX tracers or placeholders."""
-    parts = [f"{name}={getattr(array, name)!r}" for name in names]
-    return f"{type(array).__name__}({', '.join(parts)})"
-
-
 def encoded(value: object, name: str) -> bytes:
     """Return `value` as bytes, or raise a TypeError that calls it `name`."""
     if isinstance(value, bytes):
@@ -216,14 +281,3 @@ def flattened(values: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
 def is_numbers(row: object) -> bool:
     """Return whether `row` is an ndarray of numbers."""
     return isinstance(row, np.ndarray) and row.dtype.kind not in "SUO"
-
-
-def row_text(row: Any) -> str:
-    """Return one row on one line, abridged for a repr."""
-    if not isinstance(row, np.ndarray):
-        return str(row._text())
-    edge_items = EDGE_ITEMS if row.ndim == 1 else 1
-    text = np.array2string(
-        row, separator=", ", threshold=2 * edge_items, edgeitems=edge_items
-    )
-    return " ".join(text.split())

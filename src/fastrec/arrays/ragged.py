@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,26 +18,21 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastrec.arrays.bytes import BytesArray, reshaped
 from fastrec.arrays.layout import (
-    NotComparable,
+    Rows,
     as_fill,
     as_offsets,
-    edges,
     encoded,
-    equal_values,
     is_int,
     is_numbers,
-    listed,
     offsets_from,
-    parts_text,
     row_number,
     row_numbers,
-    row_text,
     run_positions,
 )
 from fastrec.arrays.sparse import SparseArray
 
 
-class RaggedArray(NotComparable):
+class RaggedArray(Rows):
     """An array of variable-length rows.
 
     The array type of variable-length features. ``r[i]`` is a row; slices, masks and
@@ -78,7 +72,9 @@ class RaggedArray(NotComparable):
            [ 3,  4,  5]])
     """
 
-    __slots__ = ("row_splits", "values")
+    _parts = ("values", "row_splits")
+    __slots__ = _parts
+    _kind = "ragged"
     _dense_form = "to_padded"
 
     values: Array
@@ -105,15 +101,6 @@ class RaggedArray(NotComparable):
                 f"row_splits must end at {len(values)}, the number of values, got "
                 f"{self.row_splits[-1]}"
             )
-
-    @classmethod
-    def _wrap(
-        cls, values: Array, row_splits: NDArray[np.int64] | NDArray[np.int32]
-    ) -> RaggedArray:
-        """Make an array of valid parts, without checking them."""
-        array = cls.__new__(cls)
-        array.values, array.row_splits = values, row_splits
-        return array
 
     @classmethod
     def from_list(
@@ -153,19 +140,9 @@ class RaggedArray(NotComparable):
         return cls._wrap(values_from(flat, dtype), row_splits)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the innermost values; object for bytes."""
-        return self.values.dtype
-
-    @property
     def shape(self) -> tuple[int | None, ...]:
         """``(rows, None, *inner)``: None for each ragged axis."""
         return (len(self), None, *self.values.shape[1:])
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions, at least 2: ragged axes count as one each."""
-        return len(self.shape)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -291,31 +268,6 @@ class RaggedArray(NotComparable):
         flat = values.tolist()
         return [flat[start:end] for start, end in pairwise(self.row_splits.tolist())]
 
-    def equals(self, other: object) -> bool:
-        """Return whether `other` is a RaggedArray with equal rows and dtype.
-
-        NaN equals NaN. The dtype of `row_splits` does not matter.
-        """
-        return (
-            isinstance(other, RaggedArray)
-            and describe_rows(self) == describe_rows(other)
-            and np.array_equal(self.row_splits, other.row_splits)
-            and same_values(self.values, other.values)
-        )
-
-    def __repr__(self) -> str:
-        values, splits = self._flat_values, self.row_splits  # may be JAX arrays
-        is_known = isinstance(values, (np.ndarray, BytesArray))
-        if not (is_known and isinstance(splits, np.ndarray)):
-            return parts_text(self, "values", "row_splits")
-        return f"RaggedArray({self._text()}, shape={self.shape}, dtype={self.dtype})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RaggedArray, (self.values, self.row_splits)
-
-    def __copy__(self) -> RaggedArray:
-        return RaggedArray._wrap(copy.copy(self.values), self.row_splits.copy())
-
     @property
     def _flat_values(self) -> NDArray[Any] | BytesArray:
         """The values of the innermost rows."""
@@ -382,10 +334,6 @@ class RaggedArray(NotComparable):
         dense[mask] = values
         return dense
 
-    def _text(self) -> str:
-        """Return the rows, abridged for a repr."""
-        return listed(self, [row_text(row) for row in edges(self)])
-
 
 Array: TypeAlias = NDArray[Any] | BytesArray | RaggedArray
 
@@ -427,18 +375,3 @@ def pad_bytes(values: BytesArray, mask: NDArray[np.bool_], fill: object) -> Byte
     rest = ~is_value
     data[rest] = np.resize(np.frombuffer(filler, np.uint8), np.count_nonzero(rest))
     return BytesArray._wrap(data, offsets, lengths.shape)
-
-
-def describe_rows(array: Array) -> str:
-    """Describe the rows of `array`; arrays with equal texts can be concatenated."""
-    if isinstance(array, RaggedArray):
-        return f"ragged rows of {describe_rows(array.values)}"
-    kind = "bytes" if isinstance(array, BytesArray) else str(array.dtype)
-    return f"{kind} of shape {array.shape[1:]}"
-
-
-def same_values(a: Any, b: Any) -> bool:
-    """Compare arrays of equal shape and dtype; NaN equals NaN."""
-    if isinstance(a, RaggedArray):
-        return a.equals(b)
-    return equal_values(a, b)

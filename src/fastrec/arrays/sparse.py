@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any, SupportsIndex, overload
 
@@ -18,18 +17,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastrec.arrays.bytes import BytesArray
 from fastrec.arrays.layout import (
-    NotComparable,
+    Rows,
     as_shape,
-    equal_values,
     is_int,
-    parts_text,
     row_number,
     row_numbers,
     run_positions,
 )
 
 
-class SparseArray(NotComparable):
+class SparseArray(Rows):
     """An array stored as values and their indices, like tf.sparse.SparseTensor.
 
     The array type of `Sparse` features. ``s[i]`` is a row: a SparseArray with one
@@ -61,7 +58,9 @@ class SparseArray(NotComparable):
     [[0]]
     """
 
-    __slots__ = ("dense_shape", "indices", "values")
+    _parts = ("indices", "values", "dense_shape")
+    __slots__ = _parts
+    _kind = "sparse"
     _dense_form = "to_dense"
 
     indices: NDArray[np.int64]
@@ -99,50 +98,10 @@ class SparseArray(NotComparable):
             message = "indices must be sorted by row (their first column)"
             raise ValueError(message)
 
-    @classmethod
-    def _wrap(
-        cls,
-        indices: NDArray[np.int64],
-        values: NDArray[Any] | BytesArray,
-        dense_shape: tuple[int, ...],
-    ) -> SparseArray:
-        """Make an array of valid parts, without checking them."""
-        array = cls.__new__(cls)
-        array.indices, array.values, array.dense_shape = indices, values, dense_shape
-        return array
-
-    @classmethod
-    def _concatenate(cls, arrays: Sequence[SparseArray]) -> SparseArray:
-        """Concatenate arrays whose shapes agree past the first axis."""
-        indices = np.concatenate([array.indices for array in arrays])
-        n_before = np.cumsum([0, *map(len, arrays)])
-        counts = [len(array.values) for array in arrays]
-        indices[:, 0] += np.repeat(n_before[:-1], counts)
-        parts: Any = [array.values for array in arrays]
-        first = arrays[0].values
-        values = (
-            BytesArray._concatenate(parts)
-            if isinstance(first, BytesArray)
-            else np.concatenate(parts, dtype=first.dtype)
-        )
-        return cls._wrap(
-            indices, values, (int(n_before[-1]), *arrays[0].dense_shape[1:])
-        )
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the values; object for bytes."""
-        return self.values.dtype
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Alias of `dense_shape`."""
         return self.dense_shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions, at least 1."""
-        return len(self.dense_shape)
 
     @property
     def nbytes(self) -> int:
@@ -213,30 +172,5 @@ class SparseArray(NotComparable):
         rows: list[Any] = self.to_dense().tolist()
         return rows
 
-    def equals(self, other: object) -> bool:
-        """Return whether `other` is a SparseArray with equal indices, values and shape.
-
-        NaN equals NaN.
-        """
-        return (
-            isinstance(other, SparseArray)
-            and self.dense_shape == other.dense_shape
-            and self.dtype == other.dtype
-            and np.array_equal(self.indices, other.indices)
-            and equal_values(self.values, other.values)
-        )
-
-    def __repr__(self) -> str:
-        values: Any = self.values  # may be a JAX array
-        if not isinstance(values, (np.ndarray, BytesArray)):
-            return parts_text(self, "indices", "values", "dense_shape")
-        n = len(values)
-        return f"SparseArray({n} values, shape={self.dense_shape}, dtype={self.dtype})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SparseArray, (self.indices, self.values, self.dense_shape)
-
-    def __copy__(self) -> SparseArray:
-        return SparseArray._wrap(
-            self.indices.copy(), copy.copy(self.values), self.dense_shape
-        )
+    def _text(self) -> str:
+        return f"{len(self.values)} values"

@@ -115,7 +115,7 @@ def _array_of_items(items: Sequence[Any], spec: Spec | None = None) -> Array:
         flat = [value for item in items for value in _listed(item)]
         if not flat:
             return _rows_without_values(len(items))
-        return RaggedArray._wrap(_array_of_items(flat), splits)  # type: ignore[arg-type]
+        return RaggedArray._wrap(_array_of_items(flat), splits)
     array = np.array(items)
     if kinds == {"int"} and array.dtype.kind not in "biu":
         # NumPy promotes mixed signed and unsigned integers to floats or objects.

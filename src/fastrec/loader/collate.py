@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch, concat_batches, take_rows
-from fastrec.arrays.ragged import describe_rows
+from fastrec.arrays.layout import describe_rows
 from fastrec.errors import SchemaError, add_note
 from fastrec.features.encoded import encoded_of
 from fastrec.features.padded import FixedLenSequence, Unpadded
