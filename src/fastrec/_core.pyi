@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer, Never
 
 from fastrec.arrays.batch import Array, Batch, BytesArray, Row
-from fastrec.arrow.columns import Field, Values
+from fastrec.arrow.record_batch import Field, Values
 from fastrec.example.columns import ColumnValues
 from fastrec.features.base import Column, RowRule
 from fastrec.loader.collate import Parts

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch
-from fastrec.arrow.columns import Field, type_name
-from fastrec.arrow.record_batch import RecordBatch
+from fastrec.arrow.record_batch import Field, RecordBatch, type_names
 from fastrec.errors import SchemaError
 from fastrec.options import positive_int
-
-
-class Batches(Protocol):
-    """The part of a loader that a reader uses."""
-
-    def __iter__(self) -> Iterator[Batch]: ...
-    @property
-    def _has_transforms(self) -> bool: ...
-    def _upcoming(self) -> Batch | None: ...
-    def _empty_batch(self) -> Batch: ...
-    def _any_width_columns(self) -> set[str | bytes]: ...
-    def _place_of(self, row: int) -> tuple[str, int, int] | None: ...
 
 
 class Table(Protocol):
     """The part of a dataset or loader that a reader uses."""
 
-    def _table_loader(
-        self, batch_size: int | None, num_threads: int | None
-    ) -> Batches: ...
+    def _table_loader(self, batch_size: int | None, num_threads: int | None) -> Any: ...
 
 
 class RecordBatchReader:
@@ -136,10 +121,9 @@ class RecordBatchReader:
         # The schema does not depend on the batch size; choosing one would decode
         # records.
         loader = self._source._table_loader(self._batch_size or 1, self._num_threads)
-        if not loader._has_transforms:
-            empty = self._record_batch(loader._empty_batch(), loader)
-            return empty.__arrow_c_schema__()
-        return _core.arrow_schema(self._begin()[0])
+        if loader._has_transforms:
+            return _core.arrow_schema(self._begin()[0])
+        return self._record_batch(loader._empty_batch(), loader).__arrow_c_schema__()
 
     def __arrow_c_stream__(
         self,
@@ -161,16 +145,15 @@ class RecordBatchReader:
             sample = loader._upcoming()
         elif loader._has_transforms:
             rest = iter(loader)
-            first = list(itertools.islice(rest, 1))
-            batches = itertools.chain(first, rest)
-            sample = first[0] if first else None
+            sample = next(rest, None)
+            batches = rest if sample is None else itertools.chain([sample], rest)
         if sample is None:
             sample = loader._empty_batch()
         field = self._record_batch(sample, loader)._field
         return field, self._checked(batches, loader, field)
 
     def _record_batch(
-        self, batch: Batch, loader: Batches, n_before: int = 0
+        self, batch: Batch, loader: Any, n_before: int = 0
     ) -> RecordBatch:
         """Convert the batch that was delivered last, after `n_before` rows."""
         any_width = loader._any_width_columns()
@@ -179,11 +162,16 @@ class RecordBatchReader:
         except SchemaError as error:
             if error.record is None:
                 raise
-            located = _with_place(error, error.record, loader, n_before)
-            raise located from error.__cause__
+            reason, place = error.reason, loader._place_of(error.record)
+            if place is None:
+                reason += f" (row {n_before + error.record:,} of the table)"
+            path, record, offset = place or (None, None, None)
+            raise SchemaError(
+                reason, path, record, offset, feature=error.feature, code=error.code
+            ) from error.__cause__
 
     def _checked(
-        self, batches: Iterable[Batch], loader: Batches, field: Field
+        self, batches: Iterable[Batch], loader: Any, field: Field
     ) -> Iterator[RecordBatch]:
         n_before = 0
         self.error = None
@@ -195,7 +183,7 @@ class RecordBatchReader:
                 if record_batch._field != field:
                     raise SchemaError(
                         "transforms must return the same columns for all batches, got "
-                        f"{_types(record_batch._field)} after {_types(field)}"
+                        f"{type_names(record_batch._field)} after {type_names(field)}"
                     )
                 yield record_batch
                 n_before += len(record_batch)
@@ -204,18 +192,3 @@ class RecordBatchReader:
         except Exception as error:
             self.error = error
             raise
-
-
-def _with_place(
-    error: SchemaError, row: int, loader: Batches, n_before: int
-) -> SchemaError:
-    """Return an error about a row of a batch, with the file and record of that row."""
-    place = loader._place_of(row)
-    if place is None:
-        reason = f"{error.reason} (row {n_before + row:,} of the table)"
-        return SchemaError(reason, feature=error.feature, code=error.code)
-    return SchemaError(error.reason, *place, feature=error.feature, code=error.code)
-
-
-def _types(field: Field) -> dict[str, str]:
-    return {child.name: type_name(child) for child in field.children}

@@ -1,15 +1,58 @@
-"""RecordBatch: a batch as an Arrow record batch."""
+"""RecordBatch: a batch as an Arrow record batch, without a copy where possible.
+
+==========================================  =============================================
+ndarray ``(n,)``                            the same numbers; bool is packed
+ndarray or BytesArray ``(n, k, ...)``       fixed_size_list, nested
+RaggedArray                                 large_list
+BytesArray                                  large_binary, or large_string for text
+padded columns, whose width varies          large_list of the padded rows
+==========================================  =============================================
+
+Source: Apache Arrow, "Columnar format" and "The Arrow C data interface".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+import copy
+import math
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fastrec import _core
-from fastrec.arrow.columns import Field, Values, arrow_column
+from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray
 from fastrec.errors import SchemaError
 from fastrec.features.infer import name_of
+from fastrec.features.padded import rows_of_one_length
 from fastrec.hints import no_column
+
+
+class Field(NamedTuple):
+    """A name and a type, in the format strings of the C data interface."""
+
+    name: str
+    format: str
+    is_nullable: bool = True  # like arrays of pyarrow, with nulls or without
+    children: tuple[Field, ...] = ()
+
+
+class Values(NamedTuple):
+    """The buffers of an array; the first is its validity bitmap, or None."""
+
+    length: int
+    null_count: int
+    buffers: tuple[NDArray[Any] | None, ...]
+    children: tuple[Values, ...] = ()
+
+
+# The formats of NumPy's dtypes.
+_CODES = ("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
+_FORMATS = dict(zip(_CODES, "bcCsSiIlLefg", strict=True))
+_BINARY, _TEXT = "Z", "U"
+_NAMES: dict[str, str] = {form: np.dtype(code).name for code, form in _FORMATS.items()}
+_NAMES |= {_BINARY: "large_binary", _TEXT: "large_string"}
 
 
 class RecordBatch:
@@ -61,7 +104,6 @@ class RecordBatch:
         *,
         _any_width: Collection[Any] = (),  # columns whose width varies between batches
     ) -> None:
-        text, optional = frozenset(text), frozenset(optional)
         columns: dict[str, tuple[Field, Values]] = {}
         for key, column in batch.items():
             name = _text_name(key)
@@ -69,27 +111,27 @@ class RecordBatch:
                 raise SchemaError(
                     f"column names must be unique, got {name!r} twice", feature=name
                 )
-            columns[name] = arrow_column(
-                name,
-                column,
-                is_text=name in text,
-                is_optional=name in optional,
-                has_any_width=key in _any_width,
-            )
-        for name in sorted(text | optional):
+            try:
+                field, values = _column(
+                    column, name in text, name in optional, key in _any_width
+                )
+            except SchemaError as error:
+                reason = f"column {name!r}: {error.reason}"
+                raise SchemaError(
+                    reason, record=error.record, feature=name
+                ) from error.__cause__
+            columns[name] = field._replace(name=name), values
+        for name in (*text, *optional):
             if name not in columns:
                 raise ValueError(no_column(name, columns, "the batch"))
         lengths = {name: values.length for name, (_, values) in columns.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns must have equal lengths, got {lengths}")
-        self._set(next(iter(lengths.values()), 0), list(columns.values()))
-
-    def _set(self, n_rows: int, columns: list[tuple[Field, Values]]) -> None:
-        fields = tuple(field for field, _ in columns)
+        fields = tuple(field for field, _ in columns.values())
+        arrays = tuple(values for _, values in columns.values())
+        n_rows = next(iter(lengths.values()), 0)
         self._field = Field("", "+s", is_nullable=False, children=fields)
-        self._values = Values(
-            n_rows, 0, (None,), tuple(values for _, values in columns)
-        )
+        self._values = Values(n_rows, 0, (None,), arrays)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -100,15 +142,14 @@ class RecordBatch:
         """The names of the columns, in order."""
         return [field.name for field in self._field.children]
 
-    def _by_column(self) -> list[RecordBatch]:
-        """Return one batch per column, which does not keep the others in memory."""
-        batches = []
+    def _by_column(self) -> Iterator[RecordBatch]:
+        """Yield one batch per column, which does not keep the others in memory."""
         columns = zip(self._field.children, self._values.children, strict=True)
         for field, values in columns:
-            batch = object.__new__(RecordBatch)
-            batch._set(len(self), [(field, values)])
-            batches.append(batch)
-        return batches
+            batch = copy.copy(self)
+            batch._field = self._field._replace(children=(field,))
+            batch._values = self._values._replace(children=(values,))
+            yield batch
 
     def __arrow_c_schema__(self) -> object:
         """Return a capsule ``arrow_schema`` with the names and types of the columns."""
@@ -134,3 +175,147 @@ def _text_name(key: object) -> str:
     if not isinstance(name, str) or not is_text or "\0" in name:
         raise SchemaError(f"column names must be UTF-8 without NULs, got {name!r}")
     return name
+
+
+def type_names(struct: Field) -> dict[str, str]:
+    """Return the Arrow types of columns by name, such as ``large_list<int64>``."""
+    return {field.name: _type_name(field) for field in struct.children}
+
+
+def _type_name(field: Field) -> str:
+    if not field.children:
+        return _NAMES[field.format]
+    inner = _type_name(field.children[0])
+    _, _, size = field.format.partition(":")
+    return f"fixed_size_list<{inner}>[{size}]" if size else f"large_list<{inner}>"
+
+
+def _column(
+    column: Any, is_text: bool, is_optional: bool, has_any_width: bool
+) -> tuple[Field, Values]:
+    """Return a column as Arrow has it; errors about one row have it as `record`."""
+    is_padded = isinstance(column, (np.ndarray, BytesArray)) and column.ndim > 1
+    if has_any_width and is_padded:
+        column = rows_of_one_length(column)
+    if is_text:
+        _check_text(column)
+    present = None
+    if is_optional and isinstance(column, RaggedArray):
+        column, present = _scalar_rows(column)
+    field, values = _array(column, is_text)
+    return field, values if present is None else _with_nulls(values, present)
+
+
+def _array(column: Any, is_text: bool) -> tuple[Field, Values]:
+    if isinstance(column, RaggedArray):
+        item, inside = _array(column.values, is_text)
+        splits = np.ascontiguousarray(column.row_splits, np.int64)
+        field = Field("", "+L", children=(item._replace(name="item"),))
+        return field, Values(len(column), 0, (None, splits), (inside,))
+    field, values = (
+        _strings(column, is_text)
+        if isinstance(column, BytesArray)
+        else _numbers(column)
+    )
+    shape = column.shape
+    for axis in range(len(shape) - 1, 0, -1):
+        field = Field("", f"+w:{shape[axis]}", children=(field._replace(name="item"),))
+        values = Values(math.prod(shape[:axis]), 0, (None,), (values,))
+    return field, values
+
+
+def _strings(column: BytesArray, is_text: bool) -> tuple[Field, Values]:
+    offsets = np.ascontiguousarray(column.offsets, np.int64)
+    data = np.ascontiguousarray(column.data, np.uint8)
+    values = Values(column.size, 0, (None, offsets, data))
+    return Field("", _TEXT if is_text else _BINARY), values
+
+
+def _numbers(column: Any) -> tuple[Field, Values]:
+    if isinstance(column, SparseArray):
+        reason = "Arrow has no sparse columns: read it with fr.VarLen"
+        raise SchemaError(reason)
+    if not isinstance(column, np.ndarray) or not column.ndim:
+        reason = f"expected an array of rows, got {type(column).__name__}"
+        raise SchemaError(reason)
+    code = column.dtype.str[1:]
+    if code not in _FORMATS:
+        reason = f"Arrow has no dtype {column.dtype}: convert it in a transform"
+        if column.dtype.name == "bfloat16":
+            reason += ", or read it as float32"
+        raise SchemaError(reason)
+    native = np.ascontiguousarray(column, column.dtype.newbyteorder("=")).reshape(-1)
+    buffer = np.packbits(native, bitorder="little") if code == "b1" else native
+    values = Values(native.size, 0, (None, buffer))
+    if isinstance(column, np.ma.MaskedArray):
+        values = _with_nulls(values, ~np.ma.getmaskarray(column).reshape(-1))
+    return Field("", _FORMATS[code]), values
+
+
+def _check_text(column: Any) -> None:
+    """Raise a SchemaError unless each value is a UTF-8 string."""
+    strings = column._flat_values if isinstance(column, RaggedArray) else column
+    if not isinstance(strings, BytesArray):
+        reason = "only byte strings can be text"
+        raise SchemaError(reason)
+    offsets, data = strings.offsets, strings.data
+    first, end = int(offsets[0]), int(offsets[-1])
+    if first == end or data[first:end].max() < 0x80:
+        return
+    bad = end
+    try:
+        str(data[first:end].data, "utf-8")  # all strings joined
+    except UnicodeDecodeError as error:
+        bad = first + error.start
+    # Until there, a string can only end within a character, which the next one continues.
+    begins = offsets[(offsets > first) & (offsets < bad)]
+    cut = begins[data[begins] & 0xC0 == 0x80]
+    bad = int(cut[0]) - 1 if len(cut) else bad
+    if bad == end:
+        return
+    i = int(np.searchsorted(offsets, bad, "right")) - 1
+    try:
+        str(data[offsets[i] : offsets[i + 1]].data, "utf-8")
+    except UnicodeDecodeError as error:
+        reason = f"a value is not UTF-8 text ({error.reason}): leave it out of text="
+        raise SchemaError(reason, record=_row_of(i, column)) from error
+
+
+def _row_of(value: int, column: Any) -> int:
+    """Return the row of one of all values."""
+    if isinstance(column, RaggedArray):
+        item = _row_of(value, column.values)
+        return int(np.searchsorted(column.row_splits, item, "right")) - 1
+    return value // int(math.prod(column.shape[1:]))
+
+
+def _scalar_rows(column: RaggedArray) -> tuple[Any, NDArray[np.bool_] | None]:
+    """Return the single value of each row, and which rows have one if not all do."""
+    lengths, splits, values = column.lengths, column.row_splits, column.values
+    if lengths.max(initial=0) > 1:
+        row = int((lengths > 1).argmax())
+        reason = f"a row has {lengths[row]} values: leave the column out of optional="
+        raise SchemaError(reason, record=row)
+    present = lengths == 1
+    if present.all():
+        return values, None
+    # Missing strings and lists are empty.
+    if isinstance(values, RaggedArray):
+        return RaggedArray._wrap(values.values, values.row_splits[splits]), present
+    shape = (len(column), *values.shape[1:])
+    if isinstance(values, BytesArray):
+        within = np.arange(math.prod(shape[1:]))
+        begins = splits[:-1, None] * len(within) + present[:, None] * within
+        offsets = values.offsets[np.append(begins, values.size)]
+        return BytesArray._wrap(values.data, offsets, shape), present
+    spread = np.zeros(shape, values.dtype)
+    spread[present] = values
+    return spread, present
+
+
+def _with_nulls(values: Values, present: NDArray[np.bool_]) -> Values:
+    bitmap = np.packbits(present, bitorder="little")
+    return values._replace(
+        null_count=int(present.size - np.count_nonzero(present)),
+        buffers=(bitmap, *values.buffers[1:]),
+    )
