@@ -200,13 +200,14 @@ def test_a_shuffle_does_not_depend_on_memory_and_threads(
     path = tmp_path / "in.tfrecord"
     records_of_a_kilobyte(path, 12_000)
     n_reads: list[int] = []
-    read = shuffle._Chunk.read
+    chunks = shuffle._chunks
 
-    def counted(memory: Any, pieces: Any) -> Any:
-        n_reads[-1] += 1
-        return read(memory, pieces)
+    def counted(pieces: Any, capacity: int) -> Any:
+        for chunk in chunks(pieces, capacity):
+            n_reads[-1] += 1
+            yield chunk
 
-    monkeypatch.setattr(shuffle._Chunk, "read", counted)
+    monkeypatch.setattr(shuffle, "_chunks", counted)
     found = []
     for memory, n_threads in [
         (17 << 20, 0),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from fastrec import _core
 from fastrec.errors import Error
@@ -27,7 +28,9 @@ from fastrec.storage.remote import RemotePath
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import Task, TaskPool
 
-_PROGRESS_INTERVAL_S = 0.1
+_T = TypeVar("_T")
+
+_POLL_SECONDS = 0.1
 _FILES_AHEAD = 8  # per thread
 _FORMAT_BYTES = 64  # enough to recognize a format
 
@@ -86,120 +89,91 @@ def check_files(
     `piece_bytes`.
     """
     scan = _core.ScanProgress()
+    n_inflated: dict[int, int] = {}  # bytes of each file that is read in order
     is_stopped = threading.Event()
+    options = () if piece_bytes is None else (piece_bytes,)
 
     def cancel() -> None:
         is_stopped.set()
         scan.cancel()
 
+    def begin(number: int, check: FileCheck) -> _core.Examination | None:
+        """Check a whole file, or return a plain one after its first piece."""
+        check.content = content_of(check.path)
+        if check.content != "plain" or isinstance(check.path, RemotePath):
+            on_read = partial(n_inflated.__setitem__, number)
+            _read_in_order(check, on_read, is_stopped)
+            return None
+        plain = _core.Examination(os.fsencode(check.path), *options)
+        check.n_bytes = check.content_bytes = plain.n_bytes
+        if plain.n_pieces:
+            plain.examine(0, scan)
+        if plain.n_pieces > 1:
+            return plain
+        _end(check, *plain.finish(scan))
+        return None
+
+    def finish(check: FileCheck, plain: _core.Examination) -> None:
+        _end(check, *plain.finish(scan))
+
+    def result(task: Task[_T]) -> _T:
+        while not task.wait(_POLL_SECONDS):
+            on_progress(scan.n_bytes + sum([*n_inflated.values()]))
+        return task.result()
+
     pool = TaskPool(n_threads, cancel=cancel)
-    rest = iter(paths)
-    ahead: deque[tuple[_File, Task[None]]] = deque()
-    n_inflated = 0
-
-    def wait(task: Task[None]) -> None:
-        while not task.wait(_PROGRESS_INTERVAL_S):
-            on_progress(
-                scan.n_bytes + n_inflated + sum(file.n_inflated for file, _ in ahead)
-            )
-        task.result()
-
+    rest = enumerate(map(FileCheck, paths))
+    ahead: deque[tuple[FileCheck, Task[_core.Examination | None]]] = deque()
     try:
         while True:
-            for path in itertools.islice(rest, _FILES_AHEAD * n_threads - len(ahead)):
-                file = _File(path, scan, is_stopped, piece_bytes)
-                ahead.append((file, pool.submit(file.begin)))
+            for each in itertools.islice(rest, _FILES_AHEAD * n_threads - len(ahead)):
+                ahead.append((each[1], pool.submit(partial(begin, *each))))
             if not ahead:
                 break
-            file, task = ahead[0]
+            check, begun = ahead.popleft()
             try:
-                wait(task)
-                later = range(1, file.n_pieces)
-                for task in [pool.submit(partial(file.examine, i)) for i in later]:
-                    wait(task)
-                if later:
-                    wait(pool.submit(file.finish))
+                if plain := result(begun):
+                    later = range(1, plain.n_pieces)
+                    examine = partial(plain.examine, progress=scan)
+                    for task in [pool.submit(partial(examine, i)) for i in later]:
+                        result(task)
+                    result(pool.submit(partial(finish, check, plain)))
             except OSError as error:
-                file.check.unreadable = error.strerror or str(error)
+                check.unreadable = error.strerror or str(error)
             except Error as error:
-                file.check.unreadable = error.reason
-            ahead.popleft()
-            n_inflated += file.n_inflated
-            yield file.check
-        on_progress(scan.n_bytes + n_inflated)
+                check.unreadable = error.reason
+            yield check
+        on_progress(scan.n_bytes + sum(n_inflated.values()))
     finally:
         pool.stop()
 
 
-class _File:
-    """A file to check; `n_pieces` is 0 if it is compressed, remote or empty."""
+def _read_in_order(
+    check: FileCheck, on_read: Callable[[int], object], is_stopped: threading.Event
+) -> None:
+    def raise_if_stopped() -> None:
+        if is_stopped.is_set():
+            raise InterruptedError
 
-    def __init__(
-        self,
-        path: str,
-        scan: _core.ScanProgress,
-        is_stopped: threading.Event,
-        piece_bytes: int | None,
-    ) -> None:
-        self.check = FileCheck(path)
-        self.n_inflated = 0  # bytes read of a file that is read in order
-        self.n_pieces = 0
-        self._scan = scan
-        self._is_stopped = is_stopped
-        self._options = () if piece_bytes is None else (piece_bytes,)
+    check.n_bytes = version_of(check.path)[0]
+    name = os.fsencode(check.path)
+    with frame_stream(
+        *([(check.path, check.content)], _core.FileTable(name, ["pread"]), [0], "skip"),
+        on_read=lambda _file, n_read: on_read(n_read),
+        on_wait=raise_if_stopped,
+    ) as frames:
+        n_records, findings = frames.examine(name)
+        check.content_bytes = frames.n_bytes
+    _end(check, n_records, findings)
 
-    def begin(self) -> None:
-        """Check the whole file, or its first piece."""
-        check = self.check
-        check.content = content_of(check.path)
-        if check.content != "plain" or isinstance(check.path, RemotePath):
-            self._read_in_order()
-            return
-        self._core = _core.Examination(os.fsencode(check.path), *self._options)
-        check.n_bytes = check.content_bytes = self._core.n_bytes
-        self.n_pieces = self._core.n_pieces
-        if self.n_pieces:
-            self.examine(0)
-        if self.n_pieces <= 1:
-            self.finish()
 
-    def examine(self, piece: int) -> None:
-        """Check one piece of a plain file."""
-        self._core.examine(piece, self._scan)
-
-    def finish(self) -> None:
-        """Combine the results of the pieces, and close the file."""
-        self.check.n_records, findings = self._core.finish(self._scan)
-        del self._core
-        self._end(findings)
-
-    def _end(self, findings: Sequence[SkippedSpan]) -> None:
-        check = self.check
-        check.damaged = [_damaged_region(each, check) for each in findings]
-        lost = [each.records for each in findings if each.bit is None]
-        n_records = None if None in lost else check.n_records + sum(filter(None, lost))
-        check.had_stale_index = renew_stale(check.path, check.content, n_records)
-
-    def _read_in_order(self) -> None:
-        check = self.check
-        check.n_bytes = version_of(check.path)[0]
-
-        def on_read(_file: int, n_read: int) -> None:
-            self.n_inflated = n_read
-
-        def raise_if_stopped() -> None:
-            if self._is_stopped.is_set():
-                raise InterruptedError
-
-        name = os.fsencode(check.path)
-        table = _core.FileTable(name, ["pread"])
-        file = (check.path, check.content)
-        with frame_stream(
-            [file], table, [0], "skip", on_read=on_read, on_wait=raise_if_stopped
-        ) as frames:
-            check.n_records, findings = frames.examine(name)
-            check.content_bytes = frames.n_bytes
-        self._end(findings)
+def _end(check: FileCheck, n_records: int, findings: Sequence[SkippedSpan]) -> None:
+    """Complete the result of a file with its intact records and its damage."""
+    check.n_records = n_records
+    check.damaged = [_damaged_region(each, check) for each in findings]
+    lost = [each.records for each in findings if each.bit is None]
+    total = None if None in lost else n_records + sum(filter(None, lost))
+    check.had_stale_index = renew_stale(check.path, check.content, total)
 
 
 def _damaged_region(span: SkippedSpan, check: FileCheck) -> DamagedRegion:

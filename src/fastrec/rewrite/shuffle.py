@@ -14,8 +14,8 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,9 @@ _MIN_BYTES = 4 << 20
 
 _POSITIONS_AT_ONCE = 1 << 16  # positions whose records are looked up together
 _READ_BYTES = 4 << 20  # bytes of a read task
+
+# Consecutive records of a shard: their numbers, and the sizes of their frames.
+_Piece: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 def shuffle(
@@ -86,38 +89,10 @@ def shuffle(
         bounds = bounds[shards.start : shards.stop + 1]
     with (
         source.files.renewing(),
-        output(files, out, options, len(bounds) - 1) as writer,
+        output(files, out, options, np.diff(bounds).tolist()) as writer,
     ):
         _write(source, seed, bounds, capacity, writer, progress)
     return Written(writer.files, writer.n_records, writer.n_bytes)
-
-
-def _write(
-    source: Source,
-    seed: int,
-    bounds: Sequence[int],
-    capacity: int,
-    writer: ShardWriter,
-    progress: Progress,
-) -> None:
-    """Write all shards, leaving the last one open."""
-    n_bytes = source.files.n_bytes
-    order = _core.Order.of(_core.Shuffle.shuffled(), len(source), seed, 0)
-    chunk = _Chunk(source, min(capacity, n_bytes), writer)
-    shard = n_done = 0
-    for pieces in _chunks(_pieces(order, source.catalog(), bounds), capacity):
-        for n_read in chunk.read(pieces):
-            progress((n_done + n_read + writer.n_bytes) // 2, n_bytes)
-        n_done += n_read
-        for piece, frames in zip(pieces, chunk.frames(), strict=True):
-            for _ in range(shard, piece.shard):
-                writer.cut()
-            shard = piece.shard
-            writer.write((frames, piece.offsets))
-            progress((n_done + writer.n_bytes) // 2, n_bytes)
-        writer.wait()  # before reusing the memory of the chunk
-    for _ in range(shard, len(bounds) - 2):
-        writer.cut()
 
 
 def _check_random_access(source: Source) -> None:
@@ -135,18 +110,43 @@ def _check_random_access(source: Source) -> None:
             raise error
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """Consecutive records of a shard: their numbers, and offsets of frames and end."""
-
-    shard: int
-    numbers: npt.NDArray[np.int64]
-    offsets: npt.NDArray[np.uint64]
-
-    @property
-    def n_bytes(self) -> int:
-        """The size of the frames in bytes."""
-        return int(self.offsets[-1])
+def _write(
+    source: Source,
+    seed: int,
+    bounds: Sequence[int],
+    capacity: int,
+    writer: ShardWriter,
+    progress: Progress,
+) -> None:
+    catalog, n_total = source.catalog(), source.files.n_bytes
+    order = _core.Order.of(_core.Shuffle.shuffled(), len(source), seed, 0)
+    # Pages take memory when they are first written.
+    frames = np.empty(min(capacity, n_total), np.uint8)
+    for pieces in _chunks(_pieces(order, catalog, bounds), capacity):
+        numbers = np.concatenate([numbers for numbers, _ in pieces])
+        sizes = np.concatenate([sizes for _, sizes in pieces])
+        offsets = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=offsets[1:])
+        n_bytes, n_done = int(offsets[-1]), writer.n_bytes
+        if n_bytes > len(frames):
+            del frames  # free it before allocating
+            frames = np.empty(n_bytes, np.uint8)
+        n_tasks = min(len(numbers), n_bytes // _READ_BYTES + 1)
+        read = partial(_core.read_frames, source.files.table, catalog)
+        reads = (
+            partial(read, numbers[rows], offsets[rows], frames)
+            for rows in np.array_split(np.argsort(numbers), n_tasks)
+        )
+        for n_read, _ in enumerate(writer.spread(reads), 1):
+            progress(n_done + n_bytes * n_read // n_tasks // 2, n_total)
+        first = 0
+        for piece, _ in pieces:
+            ends = offsets[first : first + len(piece) + 1]
+            first += len(piece)
+            relative = (ends - ends[0]).astype(np.uint64)
+            writer.write((frames[ends[0] : ends[-1]], relative))
+            progress((n_done + n_bytes + writer.n_bytes) // 2, n_total)
+        writer.wait()  # before reusing the memory
 
 
 def _pieces(
@@ -156,89 +156,26 @@ def _pieces(
 
     Pieces become the members of GZIP files, so they must not depend on the memory limit.
     """
-    for shard, (begin, end) in enumerate(itertools.pairwise(bounds)):
-        numbers = np.empty(0, np.int64)
+    for begin, end in itertools.pairwise(bounds):
         for first in range(begin, end, _POSITIONS_AT_ONCE):
             last = min(first + _POSITIONS_AT_ONCE, end)
-            more = order.records(np.arange(first, last, dtype=np.int64))
-            numbers = np.concatenate([numbers, more])
-            offsets = np.zeros(len(numbers) + 1, np.uint64)
-            np.cumsum(catalog.frame_bytes(numbers), out=offsets[1:], dtype=np.uint64)
-            at = 0
-            while at < len(numbers):
-                wanted = offsets[at] + np.uint64(PIECE_BYTES)
-                stop = int(np.searchsorted(offsets, wanted))
-                if stop > len(numbers) and last < end:
-                    break
-                stop = min(stop, len(numbers))
-                # Copies, because a piece would keep the whole arrays alive.
-                yield _Piece(
-                    shard,
-                    numbers[at:stop].copy(),
-                    offsets[at : stop + 1] - offsets[at],
-                )
-                at = stop
-            numbers = numbers[at:]
+            numbers = order.records(np.arange(first, last, dtype=np.int64))
+            sizes = catalog.frame_bytes(numbers)
+            begins = np.cumsum(sizes) - sizes
+            cuts = np.flatnonzero(np.diff(begins // PIECE_BYTES)) + 1
+            yield from zip(np.split(numbers, cuts), np.split(sizes, cuts), strict=True)
 
 
 def _chunks(pieces: Iterator[_Piece], capacity: int) -> Iterator[list[_Piece]]:
     """Yield lists of pieces that fit into memory, with at least one piece each."""
     chunk: list[_Piece] = []
     n_free = capacity
-    for piece in pieces:
-        n_bytes = piece.n_bytes + len(piece.numbers) * _ORDER_BYTES
+    for numbers, sizes in pieces:
+        n_bytes = int(sizes.sum()) + len(numbers) * _ORDER_BYTES
         if chunk and n_bytes > n_free:
             yield chunk
             chunk, n_free = [], capacity
-        chunk.append(piece)
+        chunk.append((numbers, sizes))
         n_free -= n_bytes
     if chunk:
         yield chunk
-
-
-class _Chunk:
-    """Memory that holds the pieces of one chunk, reused for the next."""
-
-    def __init__(self, source: Source, n_bytes: int, writer: ShardWriter) -> None:
-        self._files = source.files.table
-        self._catalog = source.catalog()
-        self._writer = writer
-        # Pages take memory when they are first written.
-        self._frames = np.empty(n_bytes, np.uint8)
-        self._ends = np.zeros(1, np.int64)
-
-    def read(self, pieces: Sequence[_Piece]) -> Iterator[int]:
-        """Read the frames of all pieces; yield the approximate bytes read so far."""
-        self._ends = np.cumsum([0, *(piece.n_bytes for piece in pieces)])
-        n_bytes = int(self._ends[-1])
-        if n_bytes > len(self._frames):
-            self._frames = np.empty(0, np.uint8)  # free it before allocating
-            self._frames = np.empty(n_bytes, np.uint8)
-        numbers = np.concatenate([piece.numbers for piece in pieces])
-        begins = np.concatenate(
-            [
-                piece.offsets[:-1].view(np.int64) + begin
-                for piece, begin in zip(pieces, self._ends, strict=False)
-            ]
-        )
-        by_number = np.argsort(numbers)
-        numbers, begins = numbers[by_number], begins[by_number]
-        n_tasks = min(len(numbers), n_bytes // _READ_BYTES + 1)
-        tasks = (
-            partial(
-                _core.read_frames,
-                self._files,
-                self._catalog,
-                numbers[first:last],
-                begins[first:last],
-                self._frames,
-            )
-            for first, last in itertools.pairwise(even_bounds(len(numbers), n_tasks))
-        )
-        for n_done, _ in enumerate(self._writer.spread(tasks), 1):
-            yield n_bytes * n_done // n_tasks
-
-    def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield the frames of each piece."""
-        for begin, end in itertools.pairwise(self._ends):
-            yield self._frames[begin:end]

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import io
+import logging
 import os
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fastrec import _core
+from fastrec.errors import CorruptionError
+from fastrec.printable import printable
 from fastrec.storage.atomic import sync_directory
+from fastrec.storage.index import make_indexes
 from fastrec.storage.remote import RemotePath, exists
+from fastrec.storage.stores import TransientError
+from fastrec.tasks import CancelledError, Task
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+_log = logging.getLogger("fastrec")
+
 _MAX_WRITE_BYTES = 1 << 30  # macOS rejects writes of 2 GiB
 # Errors of os.link on file systems without hard links (FAT, many in user space).
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+# The damage that a crash leaves at the end of a file. After any other damage, intact
+# records may follow.
+_CRASH_CODES = ("truncated_header", "truncated_record", "trailing_zeros")
 
 
 def resolved(path: str, *, overwrite: bool, directory: str = "") -> str:
@@ -64,21 +83,36 @@ def _named(path: str) -> Iterator[None]:
 class OutputFile:
     """A new file with a temporary name until it is published; errors name `path`.
 
-    The constructor does not create the file, so that `discard` can remove it after an
-    interrupt inside `open`.
+    With `append_at`, it is an existing file instead, which is truncated to this many
+    bytes. The constructor does not create the file, so that `discard` can remove it
+    after an interrupt inside `open`.
     """
 
-    def __init__(self, path: str, temporary: str, *, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        temporary: str,
+        *,
+        overwrite: bool = False,
+        append_at: int | None = None,
+    ) -> None:
         self.path = path
         self.current_path = temporary
         self._overwrite = overwrite
+        self._append_at = append_at
         self._may_exist = False
         # The last reference closes the file, so a thread never writes to a descriptor
         # that the system has reused.
         self._file: io.FileIO | None = None
 
     def open(self) -> None:
-        """Create the file, which must not exist."""
+        """Create the file, which must not exist, or open the one to append to."""
+        if self._append_at is not None:
+            with _named(self.path):
+                self._file = io.FileIO(self.current_path, "r+b")
+                self._file.truncate(self._append_at)
+                self._file.seek(self._append_at)
+            return
         self._may_exist = True  # first, because an interrupt may come at any point
         try:
             with _named(self.path):
@@ -109,52 +143,38 @@ class OutputFile:
             file.close()
 
     def publish(self, path: str, target: str, *, sync: bool) -> None:
-        """Rename the file to its final name; `sync` also flushes the directory.
+        """Rename the file to its final name, or upload it, unless it has been appended to.
 
-        Raises an OSError if a file exists there that must not be replaced.
+        `sync` also flushes the directory. Raises an OSError if a file exists there that
+        must not be replaced.
         """
+        if self._append_at is not None:
+            return
         self.path = path
-        with _named(path):
-            if self._overwrite:
-                os.replace(self.current_path, target)
-            else:
-                _rename_to_new(self.current_path, target)
+        if isinstance(target, RemotePath):
+            _upload(self.current_path, target, overwrite=self._overwrite)
+            with contextlib.suppress(OSError):
+                os.unlink(self.current_path)
+        else:
+            with _named(path):
+                if self._overwrite:
+                    os.replace(self.current_path, target)
+                else:
+                    _rename_to_new(self.current_path, target)
         self._may_exist = False  # first: an interrupt here must not remove the target
         self.current_path = target
-        if sync:
+        if sync and not isinstance(target, RemotePath):
             sync_directory(os.path.dirname(target))
 
     def discard(self) -> None:
-        """Remove the unpublished file."""
+        """Remove the unpublished file, or what was appended."""
+        if self._append_at is not None and self._file is not None:
+            with _named(self.path):
+                self._file.truncate(self._append_at)
         self.close()
         if self._may_exist:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.current_path)
-
-
-class AppendedFile(OutputFile):
-    """An existing file to append to, after truncating it to `n_bytes`."""
-
-    def __init__(self, path: str, target: str, n_bytes: int) -> None:
-        super().__init__(path, target)
-        self._n_bytes = n_bytes
-
-    def open(self) -> None:
-        """Open and truncate the file."""
-        with _named(self.path):
-            self._file = io.FileIO(self.current_path, "r+b")
-            self._file.truncate(self._n_bytes)
-            self._file.seek(self._n_bytes)
-
-    def publish(self, path: str, target: str, *, sync: bool) -> None:
-        """Do nothing: the file has its final name."""
-
-    def discard(self) -> None:
-        """Truncate the file to its length before appending."""
-        if self._file is not None:
-            with _named(self.path):
-                self._file.truncate(self._n_bytes)
-        self.close()
 
 
 def _rename_to_new(path: str, target: str) -> None:
@@ -170,3 +190,63 @@ def _rename_to_new(path: str, target: str) -> None:
         os.rename(path, target)
     else:
         os.unlink(path)
+
+
+def _upload(path: str, target: RemotePath, *, overwrite: bool) -> None:
+    """Upload a file; the object appears complete or not at all. A signal aborts it."""
+    is_cancelled = threading.Event()
+
+    def check() -> None:
+        if is_cancelled.is_set():
+            raise CancelledError
+
+    put = partial(
+        target.store.put, target.key, Path(path), overwrite=overwrite, check=check
+    )
+    upload = Task(lambda: target.store.call(str(target), put))
+    try:
+        _thread.start_new_thread(upload.run, ())
+        upload.result()
+        return
+    except TransientError as error:  # after the retries of the store
+        reason = str(error)
+    except BaseException:
+        is_cancelled.set()
+        raise
+    raise OSError(errno.EIO, reason, str(target))
+
+
+def end_of_records(path: str, stale: Sequence[int] = ()) -> NDArray[np.uint64]:
+    """Return the offset of each frame of a file, and the offset to append at.
+
+    Ignores a truncated record at the end. Raises a CorruptionError if the file has any
+    other damage or is not a plain TFRecord file.
+    """
+    try:
+        (index,) = make_indexes([path], stale=stale)
+        offsets = index.offsets
+    except CorruptionError:
+        # With "skip", one error describes the rest of the file, which may be all zeros.
+        (index,) = make_indexes([path], recovery="skip")
+        (gap,) = index.gaps
+        begin, error = gap.begin, gap.error
+        is_text = begin == 0 and _core.recognize(os.fsencode(path)) == "text"
+        if is_text or error.code not in _CRASH_CODES:
+            raise
+        offsets = index.offsets[:-1]
+        offsets = np.append(offsets[offsets < begin], np.uint64(begin))
+        _log.warning(
+            "%s: truncating %d bytes of an incomplete record at the end (%s)",
+            *(printable(path), os.path.getsize(path) - begin, error.reason),
+        )
+    if n_records := len(offsets) - 1:
+        # A crash may have lost the payload of the last record.
+        files = _core.FileTable(os.fsencode(path), ["pread"])
+        last = np.array([n_records - 1], np.int64)
+        try:
+            _core.verify_records(files, _core.Catalog(_core.Indexes([index])), last)
+        except CorruptionError as error:
+            if error.code == "index_mismatch" and not stale:
+                return end_of_records(path, stale=[0])
+            raise
+    return offsets

@@ -16,6 +16,7 @@ import contextlib
 import errno
 import itertools
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import ParamSpec, TypeAlias, TypeVar
@@ -29,13 +30,10 @@ from fastrec.storage.compression import CONTENTS, codec_of
 from fastrec.storage.index import keep_index, rename_index
 from fastrec.storage.locks import FileLock
 from fastrec.storage.remote import RemotePath, delete
-from fastrec.tasks import TaskPool
-from fastrec.writer.appending import end_of_records
-from fastrec.writer.output import AppendedFile, OutputFile, resolved
+from fastrec.tasks import Task, TaskPool, run_registered
+from fastrec.writer.output import OutputFile, end_of_records, resolved
 from fastrec.writer.shard_names import ShardNames, new_token
 from fastrec.writer.shard_options import ShardOptions
-from fastrec.writer.uploads import UploadedFile
-from fastrec.writer.write_queue import WriteQueue
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -43,13 +41,18 @@ _T = TypeVar("_T")
 # The bytes of frames, and the offset of each frame and of the end.
 Frames: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.uint64]]"
 
+_MAX_BYTES_IN_FLIGHT = 64 << 20
+# Also limits the tasks that end a shard, which have no bytes but an open file.
+_MAX_TASKS_IN_FLIGHT = 128
+
 
 class ShardWriter:
     """Writes frames to the shards of `names`.
 
-    With `n_lanes`, this many shards are open at once; otherwise they follow each other.
-    `append` continues a single file if it exists. The constructor raises an OSError if a
-    file must not be replaced or another writer has locked these names.
+    With `n_lanes`, this many shards are open at once; otherwise they follow each other,
+    with `counts` records each if these are given. `append` continues a single file if it
+    exists. The constructor raises an OSError if a file must not be replaced or another
+    writer has locked these names.
     """
 
     def __init__(
@@ -59,10 +62,12 @@ class ShardWriter:
         n_lanes: int | None = None,
         *,
         append: bool = False,
+        counts: Sequence[int] = (),
     ) -> None:
         self._names = names
         self._options = options
         self._n_lanes = n_lanes
+        self._counts = counts
         self._process = os.getpid()
         self._token = new_token()
         # The base of relative paths, because the process may change its directory.
@@ -70,9 +75,13 @@ class ShardWriter:
         self._directory = "" if is_absolute else os.getcwd()
         self._shards: list[_Shard] = []
         self._lock = FileLock(names.lock)
-        self._queue = WriteQueue(
+        # The threads; when stopped, they remove unpublished files.
+        self.pool = TaskPool(
             options.n_threads, at_end=partial(_remove_rest, self._lock, self._shards)
         )
+        self._removal = partial(run_registered, self.pool.ending)
+        self._failures: list[BaseException] = []
+        self._in_flight: deque[tuple[Task[None], int]] = deque()
         self._is_closed = False
         self.files: list[str] = []
         self.attempt(self._begin, append=append)
@@ -119,27 +128,83 @@ class ShardWriter:
         data, offsets = frames
         while len(offsets) > 1:
             shard = self._lanes[lane]
-            n = shard.n_that_fit(offsets)
+            n = self._n_that_fit(shard, offsets)
             if n == 0:
-                self._cut(lane)
+                self._end(shard)
+                self._lanes[lane] = self._open_shard()
                 continue
             first, end = int(offsets[0]), int(offsets[n])
-            shard.submit(data[first:end], offsets[: n + 1] - offsets[0], self._queue)
+            write = shard.add(data[first:end], offsets[: n + 1] - offsets[0])
+            self._run(write, end - first)
             offsets = offsets[n:]
 
-    def cut(self) -> None:
-        """End the open shard, even if it is empty, and begin the next one."""
-        self.check()
-        self.attempt(self._cut, 0)
+    def _n_that_fit(self, shard: _Shard, offsets: NDArray[np.uint64]) -> int:
+        """Return how many of the frames fit into a shard."""
+        n = len(offsets) - 1
+        if shard.number + 1 < len(self._counts):
+            return min(n, self._counts[shard.number] - shard.n_records)
+        if self._options.max_records is not None:
+            n = min(n, self._options.max_records - shard.n_records)
+        if self._options.max_bytes is not None:
+            end = int(offsets[0]) + max(0, self._options.max_bytes - shard.n_bytes)
+            n = min(n, int(np.searchsorted(offsets, np.uint64(end), "right")) - 1)
+        return n or int(shard.n_records == 0)  # a shard has a record of any size
 
-    def _cut(self, lane: int) -> None:
-        self._lanes[lane].submit_end(self._queue, waits=self._waits)
-        self._lanes[lane] = self._open_shard()
+    def _end(self, shard: _Shard) -> None:
+        self._run(shard.end(waits=self._waits), 0)
+
+    def _run(self, task: Callable[[], object], n_bytes: int) -> None:
+        """Run a task that holds `n_bytes`, in a thread; wait while too much is in flight."""
+        if self._options.n_threads == 0:
+            task()
+            return
+        while self._in_flight and (
+            self._in_flight[0][0].is_done
+            or len(self._in_flight) >= _MAX_TASKS_IN_FLIGHT
+            or sum(n for _, n in self._in_flight) + n_bytes > _MAX_BYTES_IN_FLIGHT
+        ):
+            self._wait_for_first()
+        self._raise_failure()
+        done = self.pool.submit(partial(_unless_failed, task, self._failures))
+        self._in_flight.append((done, n_bytes))
 
     def wait(self) -> None:
         """Wait until all submitted frames are in their files."""
         self.check()
-        self.attempt(self._queue.wait)
+        self.attempt(self._wait)
+
+    def _wait(self) -> None:
+        while self._in_flight:
+            self._wait_for_first()
+        self._raise_failure()
+
+    def _wait_for_first(self) -> None:
+        self._in_flight[0][0].result()
+        self._in_flight.popleft()
+
+    def _raise_failure(self) -> None:
+        if self._failures:
+            raise self._failures[0]
+
+    def spread(self, tasks: Iterator[Callable[[], _T]]) -> Iterator[_T]:
+        """Run tasks on the threads and yield their results in order."""
+        self.check()
+        if self._options.n_threads < 2:
+            yield from (task() for task in tasks)
+            return
+        in_flight: deque[Task[_T]] = deque()
+        try:
+            for task in tasks:
+                in_flight.append(self.pool.submit(task))
+                if len(in_flight) > self._options.n_threads:
+                    yield in_flight.popleft().result()
+            while in_flight:
+                yield in_flight.popleft().result()
+        finally:
+            # The caller may reuse the arrays when this returns.
+            for waited in in_flight:
+                while not waited.wait():
+                    pass
 
     @property
     def n_records(self) -> int:
@@ -151,22 +216,12 @@ class ShardWriter:
         """The bytes of their frames, before compression."""
         return sum(shard.n_bytes for shard in self._shards)
 
-    def spread(self, tasks: Iterator[Callable[[], _T]]) -> Iterator[_T]:
-        """Run tasks on the threads and yield their results in order."""
-        self.check()
-        return self._queue.spread(tasks)
-
     # Closing.
 
     @property
     def closed(self) -> bool:
         """Whether the writer is closed, discarded or failed."""
-        return self._is_closed or bool(self._queue.failures)
-
-    @property
-    def pool(self) -> TaskPool:
-        """The threads; when stopped, they remove unpublished files."""
-        return self._queue.pool
+        return self._is_closed or bool(self._failures)
 
     def end(self) -> None:
         """Complete all shards, so that `close` only renames them."""
@@ -174,18 +229,20 @@ class ShardWriter:
         self.attempt(self._end_all)
 
     def _end_all(self) -> None:
+        while len(self._shards) < len(self._counts):  # the rest has no records
+            self._lanes.append(self._open_shard())
         lanes, self._lanes = self._lanes, []
         for shard in lanes:
-            shard.submit_end(self._queue, waits=self._waits)
-        self._queue.wait()
+            self._end(shard)
+        self._wait()
 
     def close(self) -> None:
         """Publish all shards; further calls do nothing."""
-        if self._is_closed and not self._queue.failures:
+        if self._is_closed and not self._failures:
             return
         self.end()
         self.attempt(self._publish_all)
-        self._queue.pool.stop()
+        self.pool.stop()
 
     def _publish_all(self) -> None:
         num_shards = len(self._shards)
@@ -205,7 +262,7 @@ class ShardWriter:
     def discard(self) -> None:
         """Remove unpublished files; do nothing if the writer is closed."""
         self._is_closed = True
-        self._queue.pool.stop()
+        self.pool.stop()
 
     def _remove(self, path: str) -> None:
         if isinstance(path, RemotePath):
@@ -230,13 +287,9 @@ class ShardWriter:
     def _open_shard(self) -> _Shard:
         number = len(self._shards)
         path, target = self._paths(number, self._n_lanes)
-        temporary = self._names.temporary(
-            os.path.dirname(target),
-            self._token,
-            number,
-        )
-        kind = UploadedFile if self._names.is_remote else OutputFile
-        file = kind(path, temporary, overwrite=self._options.overwrite)
+        directory = os.path.dirname(target)
+        temporary = self._names.temporary(directory, self._token, number)
+        file = OutputFile(path, temporary, overwrite=self._options.overwrite)
         return self._opened(_Shard(number, path, target, self._options, file))
 
     def _reopen_shard(self) -> _Shard:
@@ -244,7 +297,7 @@ class ShardWriter:
         path = self._names.path
         target = resolved(path, overwrite=True)
         offsets = end_of_records(path)
-        file = AppendedFile(path, target, int(offsets[-1]))
+        file = OutputFile(path, target, append_at=int(offsets[-1]))
         return self._opened(_Shard(0, path, target, self._options, file, offsets))
 
     def _opened(self, shard: _Shard) -> _Shard:
@@ -261,8 +314,8 @@ class ShardWriter:
             raise ValueError(
                 f"cannot use the writer of {path} in a forked process; create a new one"
             )
-        if self._queue.failures:
-            failure = self._queue.failures[0]
+        if self._failures:
+            failure = self._failures[0]
             self.discard()
             if isinstance(failure, OSError) and failure.errno is not None:
                 raise OSError(failure.errno, failure.strerror, failure.filename)
@@ -282,14 +335,24 @@ class ShardWriter:
             return function(*args, **kwargs)
         except BaseException as error:
             # Two calls of C code come first: another signal may interrupt later steps.
-            if not self._queue.failures:
-                self._queue.failures.append(error)
+            if not self._failures:
+                self._failures.append(error)
             try:
-                _thread.start_new_thread(self._queue.removal, ())
+                _thread.start_new_thread(self._removal, ())
             except RuntimeError:  # the system cannot start a thread
-                self._queue.removal()
+                self._removal()
             self.discard()
             raise
+
+
+def _unless_failed(task: Callable[[], object], failures: list[BaseException]) -> None:
+    """Run a task unless an earlier one has failed; record its error."""
+    if failures:
+        return
+    try:
+        task()
+    except BaseException as failure:  # noqa: BLE001 (raised later, to the caller)
+        failures.append(failure)
 
 
 def _remove_rest(lock: FileLock, shards: Sequence[_Shard]) -> None:
@@ -330,20 +393,10 @@ class _Shard:
         self._n_done = 0
         self._writing = _thread.allocate_lock()  # only acquired without blocking
 
-    def n_that_fit(self, offsets: NDArray[np.uint64]) -> int:
-        """Return how many of the frames fit into the shard; at least 1 if it is empty."""
-        n = len(offsets) - 1
-        if self._options.max_records is not None:
-            n = min(n, self._options.max_records - self.n_records)
-        if self._options.max_bytes is not None:
-            end = int(offsets[0]) + max(0, self._options.max_bytes - self.n_bytes)
-            n = min(n, int(np.searchsorted(offsets, np.uint64(end), "right")) - 1)
-        return max(n, 1 if self.n_records == 0 else 0)
-
-    def submit(
-        self, data: NDArray[np.uint8], offsets: NDArray[np.uint64], queue: WriteQueue
-    ) -> None:
-        """Submit frames, the first of which begins at byte 0 of `data`."""
+    def add(
+        self, data: NDArray[np.uint8], offsets: NDArray[np.uint64]
+    ) -> Callable[[], object]:
+        """Add frames, the first of which begins at byte 0; return the task that writes them."""
         self._offsets.append(offsets[1:] + np.uint64(self.n_bytes))
         if self._options.compression is not None:
             footers = (offsets[1:] - np.uint64(4))[:, None] + np.arange(4, dtype="u8")
@@ -352,16 +405,16 @@ class _Shard:
         self.n_bytes += data.size
         number = next(self._sequence)
 
-        def prepare() -> None:
+        def write() -> None:
             prepared = self._codec.prepared(data)  # type: ignore[arg-type]
             self._commit(number, lambda: self.file.write(self._codec.ordered(prepared)))
 
-        queue.submit(prepare, data.size)
+        return write
 
-    def submit_end(self, queue: WriteQueue, *, waits: bool) -> None:
-        """Submit the end of the file and, unless `waits`, its publication."""
-        number = next(self._sequence)
-        queue.submit(lambda: self._commit(number, lambda: self._finish(waits=waits)), 0)
+    def end(self, *, waits: bool) -> Callable[[], object]:
+        """Return the task that ends the file and, unless `waits`, publishes it."""
+        finish = partial(self._finish, waits=waits)
+        return partial(self._commit, next(self._sequence), finish)
 
     def _commit(self, number: int, write: Callable[[], object]) -> None:
         """Make all writes that are next in the sequence, unless another thread does."""
