@@ -12,7 +12,7 @@ from fastrec.caller_warnings import warn_caller
 from fastrec.dataset.indexing import checked_number
 from fastrec.errors import Error, hint_by_number
 from fastrec.features.missing import absence
-from fastrec.loader.collate import collator_of
+from fastrec.loader.collate import Collator
 from fastrec.loader.order import records_of
 from fastrec.sources.selection import Numbers
 from fastrec.sources.source import Source
@@ -77,7 +77,7 @@ class Rows:
     def batch(self, numbers: Numbers) -> Batch:
         """Return the transformed batch of the records `numbers`."""
         source = self._source
-        collator = collator_of(source, self._transforms)
+        collator = Collator(source, self._transforms)
         records = records_of(source, numbers)
         try:
             parts, _ = _core.decode_records(
@@ -93,7 +93,7 @@ class Rows:
 
     def _new_reader(self) -> _core.RowReader | None:
         """Return the core's reader of rows; None if rows are made from batches."""
-        if not collator_of(self._source, self._transforms).is_identity:
+        if not Collator(self._source, self._transforms).is_identity:
             return None
         core, catalog = self._source.to_core(), self._source.catalog()
         return _core.RowReader(core, catalog, self._pool)

@@ -11,21 +11,20 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch, concat_batches, take_rows
 from fastrec.arrays.layout import describe_rows
-from fastrec.errors import SchemaError, add_note
+from fastrec.errors import Error, SchemaError, add_note
 from fastrec.features.encoded import encoded_of
 from fastrec.features.padded import FixedLenSequence, Unpadded
 from fastrec.features.schema import check_columns
-from fastrec.loader.skipped_rows import RowPolicy, SkippedRow, skipped_by_transform
-from fastrec.options import Limits
-from fastrec.sources.source import Reading, Source
-from fastrec.transforms.batch_info import BatchInfo, Extra
+from fastrec.on_error import SkippedRegion
+from fastrec.sources.source import Source
+from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.decode import DecodeStrings
 from fastrec.transforms.places import Places
 from fastrec.transforms.transform import CheckedTransform
@@ -35,14 +34,24 @@ VALID = "__valid__"  # added column: False for padding and masked rows
 # (index of the reading, its columns, its rows in the batch or None for all)
 Parts: TypeAlias = "list[tuple[int, Batch, npt.NDArray[np.int64] | None]]"
 
-# The policy for rows whose transform raises.
+# The policies for rows whose transform raises, and for rows that cannot be read.
 OnTransformError: TypeAlias = Literal["raise", "skip", "mask"]
+RowPolicy: TypeAlias = Literal["raise", "skip", "mask"]
 
 
-def collator_of(
-    source: Source, transforms: Sequence[CheckedTransform], *, adds_valid: bool = False
-) -> Collator:
-    """Return a collator for the rows of a source.
+class SkippedRow(NamedTuple):
+    """A row that was skipped or masked, and the error that ``"raise"`` would raise."""
+
+    region: SkippedRegion
+    error: Exception
+    note: str = ""  # the location, if the error does not contain it
+
+
+class Collator:
+    """Joins the parts of a batch of a source, adds columns, and calls the transforms.
+
+    `on_error` is the policy for rows whose transform raises, `on_unreadable` that for
+    rows whose image cannot be decoded.
 
     Raises
     ------
@@ -50,129 +59,57 @@ def collator_of(
         If a feature has the name of an added column, or joined datasets have different
         columns.
     """
-    extra = source.extra_columns()
-    if adds_valid:
-        extra[VALID] = valid_column
-    readings, _ = source.readings()
-    for name in extra:
-        if any(name in reading.schema._column_names() for reading in readings):
-            raise SchemaError(
-                f"feature {name!r} has the name of an added column; rename it with key="
-            )
-    source.check_columns()
-    return Collator(readings, extra, transforms, source.files.limits)
-
-
-class _TransformCalls:
-    """Calls the transforms of one batch, and collects the rows for which they raise."""
-
-    def __init__(self, on_error: OnTransformError, on_unreadable: RowPolicy) -> None:
-        self._on_error = on_error
-        self._on_unreadable = on_unreadable
-        self.skipped: list[SkippedRow] = []
-
-    def __call__(
-        self, transform: CheckedTransform, batch: Batch, info: BatchInfo
-    ) -> tuple[Batch, BatchInfo]:
-        """Return the transformed batch, and the info of the remaining rows."""
-        on_error = self._on_unreadable if transform.is_reading else self._on_error
-        if on_error == "raise":
-            return transform(batch, info), info
-        if not transform.is_per_row:
-            return self._call_or_skip_batch(transform, batch, info)
-        failed: list[tuple[int, Exception]] = []
-        batch = transform(batch, dataclasses.replace(info, _failed=failed))
-        if not failed:
-            return batch, info
-        failed.sort(key=operator.itemgetter(0))  # threads fail in any order
-        rows = [row for row, _ in failed]
-        self._skip(transform, info, failed)
-        if on_error == "mask":
-            info = info._masked(rows)
-            if VALID in batch:  # added after the transforms of joined datasets
-                batch = batch | {VALID: valid_column(info)}
-            return batch, info
-        kept = np.delete(np.arange(len(info.positions)), rows)
-        return take_rows(batch, kept), info._of_rows(kept)
-
-    def _call_or_skip_batch(
-        self, transform: CheckedTransform, batch: Batch, info: BatchInfo
-    ) -> tuple[Batch, BatchInfo]:
-        """Call a transform of whole batches; if it raises, transform an empty batch."""
-        none = np.empty(0, np.int64)
-        try:
-            # A copy, because the transform may change the dict before it raises.
-            return transform(dict(batch), info), info
-        except MemoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 (in the report)
-            try:
-                empty = transform(take_rows(batch, none), info._of_rows(none))
-            except Exception as second:  # noqa: BLE001 (in the note)
-                add_note(
-                    error,
-                    "cannot skip the batch: the transform raises for an empty batch, too: "
-                    f"{type(second).__name__}: {second}",
-                )
-                raise error from None
-            rows = np.flatnonzero(info.positions >= 0).tolist()
-            self._skip(transform, info, [(row, error) for row in rows])
-            return empty, info._of_rows(none)
-
-    def _skip(
-        self,
-        transform: CheckedTransform,
-        info: BatchInfo,
-        failed: list[tuple[int, Exception]],
-    ) -> None:
-        assert info._places is not None
-        self.skipped += [
-            skipped_by_transform(info._places, row, error, transform.name)
-            for row, error in failed
-        ]
-
-
-class Collator:
-    """Joins the parts of a batch and calls the transforms."""
 
     def __init__(
         self,
-        readings: Sequence[Reading],
-        extra: dict[str, Extra],
+        source: Source,
         transforms: Sequence[CheckedTransform],
-        limits: Limits,
+        *,
+        adds_valid: bool = False,
+        on_error: OnTransformError = "raise",
+        on_unreadable: RowPolicy = "raise",
     ) -> None:
-        self._readings = list(readings)
+        self._readings, _ = source.readings()
+        self._extra = source.extra_columns()
+        if adds_valid:
+            self._extra[VALID] = valid_column
+        for name in self._extra:
+            if any(
+                name in reading.schema._column_names() for reading in self._readings
+            ):
+                raise SchemaError(
+                    f"feature {name!r} has the name of an added column; rename it with "
+                    "key="
+                )
+        source.check_columns()
+        self._on_error = on_error
+        self._on_unreadable = on_unreadable
         self._decoders = [
-            DecodeStrings(reading.schema, limits)
+            DecodeStrings(reading.schema, source.files.limits)
             if encoded_of(reading.schema)
             else None
-            for reading in readings
+            for reading in self._readings
         ]
         self._part_transforms = [
-            (
-                *(() if decoder is None else (CheckedTransform(decoder),)),
-                *reading.transforms,
-            )
-            for reading, decoder in zip(readings, self._decoders, strict=True)
+            ([] if decoder is None else [CheckedTransform(decoder)])
+            + list(reading.transforms)
+            for reading, decoder in zip(self._readings, self._decoders, strict=True)
         ]
         self._part_columns: dict[str, str] = {}  # of the first part after transforms
-        self._extra = extra
         self._transforms = tuple(transforms)
         self._has_part_transforms = any(self._part_transforms)
+        is_one = len(self._readings) == 1
         # Whether there are no transforms.
         self.is_plain = not self._transforms and not self._has_part_transforms
-        # Whether a transform or an added column depends on the BatchInfo.
-        self.needs_info = not self.is_plain or bool(extra)
-        # Whether a batch equals its only part.
-        self.is_identity = not self.needs_info and len(self._readings) == 1
-        self.decodes = any(self._decoders)
+        # Whether a batch equals its only part, and no BatchInfo is needed.
+        self.is_identity = self.is_plain and not self._extra and is_one
         # Whether a batch is its only part, with `__valid__` and after transforms that
         # know nothing but the batch.
         self.is_direct = (
-            len(self._readings) == 1
+            is_one
             and not self._has_part_transforms
-            and not extra.keys() - {VALID}
+            and not self._extra.keys() - {VALID}
+            and on_error == "raise"
             and not any(t.needs_info or t.is_per_row for t in self._transforms)
         )
 
@@ -192,32 +129,29 @@ class Collator:
         return [*self._readings[0].schema._column_names(), *self._extra]
 
     def __call__(
-        self,
-        parts: Parts,
-        info: BatchInfo | None,
-        on_error: OnTransformError = "raise",
-        on_unreadable: RowPolicy = "raise",
+        self, parts: Parts, info: BatchInfo | None
     ) -> tuple[Batch, list[SkippedRow]]:
         """Return the batch of `parts`, and the rows for which transforms raised.
 
-        `on_error` is the policy for rows whose transform raises, `on_unreadable` that for
-        rows whose image cannot be decoded.
-
-        `info` may be None if `needs_info` is False.
+        `info` may be None if `is_identity`.
         """
-        calls = _TransformCalls(on_error, on_unreadable)
-        batch, info = self._joined(parts, info, calls)
-        if info is not None:
-            if any(name in batch for name in self._extra):
-                raise ValueError(
-                    f"the loader adds the columns {list(self._extra)}, so transforms of "
-                    "joined datasets cannot return them"
-                )
-            extra = {name: column(info) for name, column in self._extra.items()}
-            batch = {**batch, **extra}
-            for transform in self._transforms:
-                batch, info = calls(transform, batch, info)
-        return batch, calls.skipped
+        skipped: list[SkippedRow] = []
+        if info is None:
+            return parts[0][1], skipped
+        if len(self._readings) == 1:
+            batch, info = self._transformed_part(*parts[0], info, skipped)
+        else:
+            batch, info = self._joined(parts, info, skipped)
+        if any(name in batch for name in self._extra):
+            raise ValueError(
+                f"the loader adds the columns {list(self._extra)}, so transforms of "
+                "joined datasets cannot return them"
+            )
+        extra = {name: column(info) for name, column in self._extra.items()}
+        batch = {**batch, **extra}
+        for transform in self._transforms:
+            batch, info = self._call(transform, batch, info, skipped)
+        return batch, skipped
 
     def decoded_bytes(self, parts: Parts) -> int:
         """Return the size that decoded images and arrays of `parts` will have."""
@@ -229,62 +163,95 @@ class Collator:
         )
 
     def _joined(
-        self, parts: Parts, info: BatchInfo | None, calls: _TransformCalls
-    ) -> tuple[Batch, BatchInfo | None]:
-        if len(self._readings) == 1:
-            (part,) = parts
-            return self._transformed_part(*part, info, calls)
+        self, parts: Parts, info: BatchInfo, skipped: list[SkippedRow]
+    ) -> tuple[Batch, BatchInfo]:
+        """Return the rows of all parts, in order."""
         if len(parts) > 1:
             self._widen(parts)
-        if info is not None:
-            info = dataclasses.replace(info, _rows=None)
-        transformed = [self._transformed_part(*part, info, calls) for part in parts]
-        batches = [batch for batch, _ in transformed]
-        if len(transformed) == 1:
-            ((whole, info),) = transformed
-        else:
-            for batch in batches[1:]:
-                check_columns(_kinds_of(batches[0]), _kinds_of(batch))
-            infos = [part for _, part in transformed if part is not None]
-            rows = np.concatenate(
-                [part._rows for part in infos if part._rows is not None]
-                or [rows for _, _, rows in parts if rows is not None]
-            )
+        info = dataclasses.replace(info, _rows=np.arange(len(info.positions)))
+        done = [self._transformed_part(*part, info, skipped) for part in parts]
+        whole, info_of_whole = done[0]
+        if len(done) > 1:
+            for batch, _ in done[1:]:
+                check_columns(_kinds_of(whole), _kinds_of(batch))
+            rows = np.concatenate([part._rows for _, part in done])
             order = np.argsort(rows)
-            whole = take_rows(concat_batches(batches), order)
-            if info is not None and infos and infos[0]._rows is not None:
-                is_row = np.concatenate([part.positions >= 0 for part in infos])[order]
-                info = info._of_rows(rows[order])
-                info = info._masked(np.flatnonzero(~is_row).tolist())
+            whole = take_rows(concat_batches([batch for batch, _ in done]), order)
+            is_row = np.concatenate([part.positions >= 0 for _, part in done])[order]
+            masked = np.flatnonzero(~is_row).tolist()
+            info_of_whole = info._of_rows(rows[order])._masked(masked)
         if self._has_part_transforms:
-            return whole, info
+            return whole, info_of_whole
         # The order of columns may differ between readings.
         names: list[Any] = list(self._readings[0].schema._column_names())
-        return {name: whole[name] for name in names}, info
+        return {name: whole[name] for name in names}, info_of_whole
 
     def _transformed_part(
         self,
         reading: int,
         batch: Batch,
         rows: npt.NDArray[np.int64] | None,
-        info: BatchInfo | None,
-        calls: _TransformCalls,
-    ) -> tuple[Batch, BatchInfo | None]:
-        transforms = self._part_transforms[reading]
-        if info is None or not self._has_part_transforms:
-            return batch, info
+        info: BatchInfo,
+        skipped: list[SkippedRow],
+    ) -> tuple[Batch, BatchInfo]:
         if rows is not None:
             info = info._of_rows(rows)
-        for transform in transforms:
-            batch, info = calls(transform, batch, info)
+        for transform in self._part_transforms[reading]:
+            batch, info = self._call(transform, batch, info, skipped)
         # Check every part, so that an error does not depend on what a batch contains.
-        if len(self._readings) > 1 or self._extra:
-            _check_rows(batch, len(info.positions))
-        if len(self._readings) > 1:
-            columns = dict.fromkeys(batch, "present")
-            self._part_columns = self._part_columns or columns
-            check_columns(self._part_columns, columns)
+        if self._has_part_transforms and (len(self._readings) > 1 or self._extra):
+            for name, column in batch.items():
+                shape = getattr(column, "shape", ())
+                if not shape or len(column) != len(info.positions):
+                    raise ValueError(
+                        "the transform of a joined dataset must return "
+                        f"{len(info.positions)} rows in column {name!r}, the number of "
+                        "rows passed to it"
+                    )
+            if len(self._readings) > 1:
+                columns = dict.fromkeys(batch, "present")
+                self._part_columns = self._part_columns or columns
+                check_columns(self._part_columns, columns)
         return batch, info
+
+    def _call(
+        self,
+        transform: CheckedTransform,
+        batch: Batch,
+        info: BatchInfo,
+        skipped: list[SkippedRow],
+    ) -> tuple[Batch, BatchInfo]:
+        """Return the transformed batch, and the info of the remaining rows."""
+        on_error = self._on_unreadable if transform.is_reading else self._on_error
+        if on_error == "raise":
+            return transform(batch, info), info
+        failed: list[tuple[int, Exception]] = []
+        if transform.is_per_row:
+            batch = transform(batch, dataclasses.replace(info, _failed=failed))
+            failed.sort(key=operator.itemgetter(0))  # threads fail in any order
+        else:
+            try:
+                # A copy, because the transform may change the dict before it raises.
+                return transform(dict(batch), info), info
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 (in the report)
+                rows = np.flatnonzero(info.positions >= 0).tolist()
+                failed = [(row, error) for row in rows]
+                batch = _empty(transform, batch, info, error)
+                skipped += [_skipped(transform, info, *each) for each in failed]
+                return batch, info._of_rows(np.empty(0, np.int64))
+        if not failed:
+            return batch, info
+        skipped += [_skipped(transform, info, *each) for each in failed]
+        rows = [row for row, _ in failed]
+        if on_error == "mask":
+            info = info._masked(rows)
+            if VALID in batch:  # added after the transforms of joined datasets
+                batch = batch | {VALID: valid_column(info)}
+            return batch, info
+        kept = np.delete(np.arange(len(info.positions)), rows)
+        return take_rows(batch, kept), info._of_rows(kept)
 
     def _widen(self, parts: Parts) -> None:
         """Pad columns to the same width, because each part has a separate width."""
@@ -307,13 +274,35 @@ def _kinds_of(batch: Batch) -> dict[str, str]:
     return {name: describe_rows(column) for name, column in batch.items()}
 
 
-def _check_rows(batch: Batch, n_rows: int) -> None:
-    for name, column in batch.items():
-        if not getattr(column, "shape", ()) or len(column) != n_rows:
-            raise ValueError(
-                f"the transform of a joined dataset must return {n_rows} rows in column "
-                f"{name!r}, the number of rows passed to it"
-            )
+def _empty(
+    transform: CheckedTransform, batch: Batch, info: BatchInfo, error: Exception
+) -> Batch:
+    """Return the transformed batch of no rows, or raise `error`."""
+    none = np.empty(0, np.int64)
+    try:
+        return transform(take_rows(batch, none), info._of_rows(none))
+    except Exception as second:  # noqa: BLE001 (in the note)
+        add_note(
+            error,
+            "cannot skip the batch: the transform raises for an empty batch, too: "
+            f"{type(second).__name__}: {second}",
+        )
+        raise error from None
+
+
+def _skipped(
+    transform: CheckedTransform, info: BatchInfo, row: int, error: Exception
+) -> SkippedRow:
+    """Return the row for which `transform` raised an error."""
+    places, name = info._places, transform.name
+    assert places is not None
+    file, _, begin, end = places.numbers[row].tolist()
+    reason = f"{name} raised {type(error).__name__}: {error}"
+    if isinstance(error, Error) and not name:
+        reason = error.reason
+    last = None if end < 0 else end
+    region = SkippedRegion(places.files[file], begin, last, reason, 1)
+    return SkippedRow(region, error, places.describe_row(row, name))
 
 
 def valid_column(info: BatchInfo) -> npt.NDArray[np.bool_]:

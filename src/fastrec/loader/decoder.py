@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,9 +13,8 @@ from fastrec.loader.collate import VALID, Parts
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Window
 from fastrec.loader.plan import EpochPlan, padded
-from fastrec.loader.prefetch import Delivered
+from fastrec.loader.prefetch import Delivered, unreadable_rows
 from fastrec.loader.progress import Cursor
-from fastrec.loader.skipped_rows import unreadable_rows, without_rows
 from fastrec.loader.stats import Times, clock
 from fastrec.on_error import SkippedSpan, log_gaps, recovery_of
 from fastrec.options import default_num_threads
@@ -24,17 +22,8 @@ from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.places import Places
 
-
-class DecodedBatch(NamedTuple):
-    """The decoded parts of a step, before collation."""
-
-    parts: Parts
-    info: BatchInfo | None
-    places: Places | None
-    step: int
-    n_records: int
-    n_bytes: int
-    unreadable: Sequence[SkippedSpan]
+# A decoded batch before collation: the batch to be, its parts, and what they are.
+Taken: TypeAlias = tuple[Delivered, Parts, "BatchInfo | None"]
 
 
 def plan_epoch(
@@ -82,11 +71,9 @@ class BatchDecoder:
         self._collator = collator = options.collator()
         self._pool = pool
         self._needs_places = not collator.is_plain or options.conversion is not None
-        self._is_direct = collator.is_direct and options.transform_policy == "raise"
         self._adds_valid = VALID in collator.column_names
         finish = None if options.conversion is None else options.conversion.finish
         self._places_are_late = finish is not None  # asked for after the next batch
-        self._policy = options.row_policy
         self._seed, self._epoch = at.seed, at.epoch
         self._times = times
         self._times_lock = threading.Lock()
@@ -126,7 +113,7 @@ class BatchDecoder:
                 n_cpus=default_num_threads(),
                 prefetch=n_ahead,
                 memory_limit=memory_limit,
-                row_policy=self._policy,
+                row_policy=options.row_policy,
                 recovery=recovery_of(files.on_error),
                 is_helping=readers is None,
             )
@@ -147,7 +134,7 @@ class BatchDecoder:
 
     def next(self) -> Delivered | None:
         """Return the next batch; None at the end."""
-        if not self._is_direct:
+        if not self._collator.is_direct:
             return self.collate(self.take())
         decoded = self._next_of_pipeline()
         if decoded is None:
@@ -206,49 +193,42 @@ class BatchDecoder:
             log_gaps(gaps)
             self._iteration.add_gaps(gap.region for gap in gaps)
 
-    def take(self) -> DecodedBatch | None:
+    def take(self) -> Taken | None:
         """Return the next decoded batch, to pass to `collate`; None at the end."""
         decoded = self._next_of_pipeline()
         if decoded is None:
             return None
         parts, step, n_rows, n_valid, n_bytes, unreadable = decoded
-        self.last_bytes = n_bytes
-        if self._collator.decodes:
-            self.last_bytes += self._collator.decoded_bytes(parts)
+        self.last_bytes = n_bytes + self._collator.decoded_bytes(parts)
         places = info = None
         if self._needs_places:
             self._step = step
             places = self._last_places()
-        if self._collator.needs_info:
+        if not self._collator.is_identity:
             info = self._info(step, n_rows, n_valid, places)
             if unreadable:
-                info = without_rows(info, unreadable, self._policy)
-        n_records = n_valid - len(unreadable)
-        return DecodedBatch(parts, info, places, step, n_records, n_bytes, unreadable)
+                masks = self._options.row_policy == "mask"
+                info = info._without([span.row for span in unreadable], masks=masks)
+        n_records, skipped = n_valid - len(unreadable), unreadable_rows(unreadable)
+        return Delivered({}, step, n_records, n_bytes, skipped, places), parts, info
 
     def collate(
-        self, decoded: DecodedBatch | None, threads: TaskPool | None = None
+        self, taken: Taken | None, threads: TaskPool | None = None
     ) -> Delivered | None:
         """Return the collated, transformed batch; `threads` may share its rows."""
-        if decoded is None:
+        if taken is None:
             return None
-        parts, info, places, step, n_records, n_bytes, unreadable = decoded
-        skipped = unreadable_rows(unreadable)
+        delivered, parts, info = taken
         if info is None or self._collator.is_plain:
             batch, _ = self._collator(parts, info)
-        else:
-            begin = clock()
-            batch, raised = self._collator(
-                parts,
-                replace(info, _threads=threads, _pool=self._pool),
-                self._options.transform_policy,
-                self._policy,
-            )
-            elapsed = clock() - begin
-            with _core.HeldLock(self._times_lock):
-                self._times.transform_ns += elapsed
-            skipped += raised
-        return Delivered(batch, step, n_records, n_bytes, skipped, places)
+            return delivered._replace(batch=batch)
+        begin = clock()
+        info = replace(info, _threads=threads, _pool=self._pool)
+        batch, raised = self._collator(parts, info)
+        elapsed = clock() - begin
+        with _core.HeldLock(self._times_lock):
+            self._times.transform_ns += elapsed
+        return delivered._replace(batch=batch, skipped=[*delivered.skipped, *raised])
 
     def _info(
         self, step: int, n_rows: int, n_valid: int, places: Places | None

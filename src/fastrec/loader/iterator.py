@@ -6,21 +6,21 @@ import functools
 import logging
 import math
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from fastrec import _core
 from fastrec.caller_warnings import warn_caller
-from fastrec.errors import Error
+from fastrec.errors import Error, add_note
 from fastrec.features.missing import absence
 from fastrec.hints import no_column
 from fastrec.lifecycle import close_at_exit, is_exiting, renew_after_fork
+from fastrec.loader.collate import SkippedRow
 from fastrec.loader.decoder import BatchDecoder, plan_epoch
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.plan import EpochPlan
 from fastrec.loader.prefetch import Delivered, Prefetcher, Source
 from fastrec.loader.progress import Cursor, Progress
-from fastrec.loader.skipped_rows import check_limit
 from fastrec.loader.stats import clock
 from fastrec.loader.transform_pool import TransformedBatches, TransformPool
 from fastrec.printable import counted
@@ -142,7 +142,7 @@ class BatchIterator(Iterator[Any]):
                 self._warn_of_size(delivered.n_bytes)
             if delivered.skipped:
                 limit = self._options.max_errors
-                check_limit(delivered.skipped, at.n_skipped, limit)
+                _check_limit(delivered.skipped, at.n_skipped, limit)
             if self._names is not None:
                 columns: dict[Any, Any] = delivered.batch
                 check_columns(self._names, columns)
@@ -367,3 +367,23 @@ def _stop(decoder: BatchDecoder, transformed: TransformedBatches | None) -> None
     decoder.pipeline.stop()
     if transformed is not None:
         transformed.close()
+
+
+def _check_limit(
+    rows: Sequence[SkippedRow], n_before: int, max_errors: int | None
+) -> None:
+    """Raise the error of the first of `rows` that exceeds `max_errors`."""
+    if max_errors is None or n_before + len(rows) <= max_errors:
+        return
+    _, error, note = rows[max(0, max_errors - n_before)]
+    limit = f"cannot skip or mask more rows: max_errors={max_errors}"
+    if isinstance(error, Error):
+        raise type(error)(
+            f"{error.reason}; {limit}",
+            *(error.path, error.record, error.offset, error.feature),
+            code=error.code,
+        )
+    if note:
+        add_note(error, note)
+    add_note(error, limit)
+    raise error

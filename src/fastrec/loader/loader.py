@@ -30,7 +30,6 @@ from fastrec.loader.options import LoaderOptions
 from fastrec.loader.plan import EpochPlan, Planner
 from fastrec.loader.progress import STATE_VERSION, Progress, checked_state
 from fastrec.loader.ranks import Rank, RankFinder, current_rank
-from fastrec.loader.skipped_rows import without_rows
 from fastrec.loader.stats import LoaderStats
 from fastrec.loader.transform_pool import TransformPool
 from fastrec.on_error import Report
@@ -404,9 +403,10 @@ class Loader(Generic[B]):
             )
         info = BatchInfo(self.seed, epoch, step, positions, records, _places=places)
         if unreadable:
-            info = without_rows(info, unreadable, policy)
+            rows = [span.row for span in unreadable]
+            info = info._without(rows, masks=policy == "mask")
         batch: Any
-        batch, _ = collator(parts, info, options.transform_policy, policy)
+        batch, _ = collator(parts, info)
         if options.conversion is not None:
             batch = options.conversion(batch, places)
         return batch  # type: ignore[no-any-return]

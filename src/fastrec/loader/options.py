@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.loader.collate import Collator, OnTransformError, collator_of
+from fastrec.loader.collate import Collator, OnTransformError, RowPolicy
 from fastrec.loader.plan import Planner
 from fastrec.loader.prefetch import Conversion
-from fastrec.loader.skipped_rows import RowPolicy, row_policy
 from fastrec.options import (
     byte_count,
     default_memory_limit,
@@ -137,8 +136,11 @@ class LoaderOptions:
 
     @property
     def row_policy(self) -> RowPolicy:
-        """The policy for rows that cannot be read."""
-        return row_policy(self.source.files.on_error, keeps_shape=self.planner.pad_last)
+        """The core's policy for rows that cannot be read."""
+        on_error = self.source.files.on_error
+        if on_error == "raise":
+            return "raise"
+        return "mask" if self.planner.pad_last or on_error == "mask" else "skip"
 
     @property
     def transform_policy(self) -> OnTransformError:
@@ -153,12 +155,14 @@ class LoaderOptions:
 
     def collator(self) -> Collator:
         """Return a new collator."""
-        adds_valid = (
-            self.planner.pad_last
-            or self.source.files.on_error == "mask"
-            or self.on_transform_error == "mask"
+        return Collator(
+            self.source,
+            self.transforms,
+            adds_valid=self.planner.pad_last
+            or "mask" in (self.source.files.on_error, self.on_transform_error),
+            on_error=self.transform_policy,
+            on_unreadable=self.row_policy,
         )
-        return collator_of(self.source, self.transforms, adds_valid=adds_valid)
 
     def advice(self) -> str:
         """Return a warning about slow options, or ""."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from fastrec.arrays.batch import Batch
-from fastrec.loader.skipped_rows import SkippedRow
+from fastrec.loader.collate import SkippedRow
+from fastrec.on_error import SkippedSpan
 from fastrec.transforms.places import Places
 
 T = TypeVar("T")
@@ -30,6 +31,11 @@ class Delivered(NamedTuple):
     n_bytes: int
     skipped: Sequence[SkippedRow] = ()
     places: Places | Callable[[], Places] | None = None  # callable until the next batch
+
+
+def unreadable_rows(unreadable: Iterable[SkippedSpan]) -> list[SkippedRow]:
+    """Return the rows that the core skipped or masked."""
+    return [SkippedRow(span.region, span.error) for span in unreadable]
 
 
 # Returns the next batch, or None at the end.

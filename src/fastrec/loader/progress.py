@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastrec import _core
-from fastrec.loader.skipped_rows import SkippedRow
+from fastrec.loader.collate import SkippedRow
 from fastrec.loader.stats import LoaderStats, Times
 from fastrec.on_error import Report, SkippedRegion
 

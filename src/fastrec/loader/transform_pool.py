@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from fastrec import _core
-from fastrec.loader.decoder import BatchDecoder, DecodedBatch
+from fastrec.loader.decoder import BatchDecoder, Taken
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.prefetch import Delivered
 from fastrec.tasks import Task, TaskPool
@@ -114,6 +114,6 @@ def _run_next(ref: weakref.ref[TransformedBatches], take_lock: threading.Lock) -
 
 # Not a method, because the tasks and their owner would form a reference cycle.
 def _transformed(
-    decoder: BatchDecoder, take: Task[DecodedBatch | None], threads: TaskPool | None
+    decoder: BatchDecoder, take: Task[Taken | None], threads: TaskPool | None
 ) -> Delivered | None:
     return decoder.collate(take.result(), threads)

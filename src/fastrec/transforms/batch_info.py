@@ -82,6 +82,13 @@ class BatchInfo:
         positions[rows] = records[rows] = -1
         return dataclasses.replace(self, positions=positions, records=records)
 
+    def _without(self, rows: Sequence[int | None], *, masks: bool) -> BatchInfo:
+        """Return a copy with `rows` masked or left out."""
+        known = [row for row in rows if row is not None]
+        if masks:
+            return self._masked(known)
+        return self._of_rows(np.delete(np.arange(len(self.positions)), known))
+
 
 # Computes a column that is added to a batch.
 Extra: TypeAlias = Callable[[BatchInfo], npt.NDArray[Any]]
