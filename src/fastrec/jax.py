@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
-from fastrec.dataset.adapted import LoaderKeywords, loader_of
+from fastrec.dataset.adapted import loader_of
 from fastrec.dataset.dataset import Dataset
 from fastrec.display import ShortRow
 from fastrec.loader.loader import Loader
+from fastrec.loader.options import LoaderKeywords
 from fastrec.loader.prefetch import Conversion, with_conversion
 from fastrec.loader.ranks import Rank, current_rank, rank_in_group
 from fastrec.options import extra, non_negative_int

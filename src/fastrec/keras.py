@@ -20,11 +20,12 @@ import numpy as np
 from fastrec import _core
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.caller_warnings import warn_caller
-from fastrec.dataset.adapted import LoaderKeywords, loader_of
+from fastrec.dataset.adapted import loader_of
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import SchemaError
 from fastrec.loader.collate import VALID
 from fastrec.loader.loader import Loader
+from fastrec.loader.options import LoaderKeywords
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
 from fastrec.options import extra
 

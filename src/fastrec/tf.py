@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Array, Batch, BytesArray, RaggedArray, SparseArray
-from fastrec.dataset.adapted import LoaderKeywords, loader_of
+from fastrec.dataset.adapted import loader_of
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import SchemaError
 from fastrec.loader.loader import Loader
+from fastrec.loader.options import LoaderKeywords
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
 from fastrec.options import extra
 

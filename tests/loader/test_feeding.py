@@ -36,7 +36,6 @@ from fastrec.loader import (
     loader,
     prefetch,
     progress,
-    skipped_rows,
     transform_pool,
 )
 from fastrec.loader.prefetch import Conversion, with_conversion
@@ -297,7 +296,6 @@ MOVING_BATCHES = {
         prefetch,
         progress,
         ragged,
-        skipped_rows,
         transform_pool,
     )
 }

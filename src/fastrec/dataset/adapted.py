@@ -4,39 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection
-from typing import Any, TypedDict
+from typing import Any
 
 from fastrec.dataset.dataset import Dataset
 from fastrec.features.infer import name_of
-from fastrec.loader.collate import OnTransformError
 from fastrec.loader.loader import Loader
-from fastrec.loader.order import Shuffle
-from fastrec.loader.plan import Batches
+from fastrec.loader.options import LoaderKeywords
 from fastrec.loader.ranks import ALONE, RankFinder
-from fastrec.on_error import ErrorPolicy
 from fastrec.options import check_instance
-from fastrec.transforms.transform import Transform
-
-
-class LoaderKeywords(TypedDict, total=False):
-    """The keywords of `Dataset.loader`, for the ``**options`` of adapters."""
-
-    global_batch_size: int | None
-    batches: Batches | None
-    shuffle: Shuffle
-    seed: int
-    drop_last: bool
-    pad_last: bool
-    rank: int | None
-    world_size: int | None
-    num_threads: int | None
-    prefetch: int | None
-    on_error: ErrorPolicy | None
-    max_errors: int | None
-    transform: Transform | None
-    transform_threads: int | None
-    on_transform_error: OnTransformError
-    memory_limit: int | str | None
 
 
 def loader_of(

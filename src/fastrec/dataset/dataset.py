@@ -27,8 +27,7 @@ from fastrec.loader.collate import OnTransformError
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Shuffle
-from fastrec.loader.plan import Batches, Planner
-from fastrec.loader.ranks import first_rank
+from fastrec.loader.plan import Batches
 from fastrec.on_error import ErrorPolicy, Report, check_on_error
 from fastrec.options import (
     BATCH_BYTES,
@@ -617,29 +616,9 @@ class Dataset:
         ...     for batch in loader:
         ...         step(batch["image"], batch["label"])
         """
+        given = locals()
         dataset = self if on_error is None else self._with_on_error(on_error)
-        planner = Planner(
-            dataset._source,
-            batch_size,
-            global_batch_size,
-            batches,
-            shuffle,
-            drop_last,
-            pad_last,
-            first_rank(rank, world_size),
-        )
-        options = LoaderOptions.checked(
-            dataset._source,
-            dataset._transforms,
-            planner,
-            num_threads=num_threads,
-            prefetch=prefetch,
-            max_errors=max_errors,
-            transform=transform,
-            transform_threads=transform_threads,
-            on_transform_error=on_transform_error,
-            memory_limit=memory_limit,
-        )
+        options = LoaderOptions.checked(dataset._source, dataset._transforms, given)
         return Loader(options, seed, dataset)
 
     # The Arrow PyCapsule Interface.

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.loader.collate import Collator, OnTransformError, RowPolicy
-from fastrec.loader.plan import Planner
+from fastrec.loader.order import Shuffle
+from fastrec.loader.plan import Batches, Planner
 from fastrec.loader.prefetch import Conversion
+from fastrec.loader.ranks import first_rank
+from fastrec.on_error import ErrorPolicy
 from fastrec.options import (
     byte_count,
     default_memory_limit,
@@ -30,6 +34,27 @@ _MAX_PREFETCH = 65536  # each slot of the ring takes memory, even if it is unuse
 # Smaller records are slow to read one by one from a network file system.
 _SMALL_RECORD_BYTES = 256 << 10
 _SMALL_REMOTE_RECORD_BYTES = 1 << 20
+
+
+class LoaderKeywords(TypedDict, total=False):
+    """The keywords of `Dataset.loader`, for the ``**options`` of adapters."""
+
+    global_batch_size: int | None
+    batches: Batches | None
+    shuffle: Shuffle
+    seed: int
+    drop_last: bool
+    pad_last: bool
+    rank: int | None
+    world_size: int | None
+    num_threads: int | None
+    prefetch: int | None
+    on_error: ErrorPolicy | None
+    max_errors: int | None
+    transform: Transform | None
+    transform_threads: int | None
+    on_transform_error: OnTransformError
+    memory_limit: int | str | None
 
 
 @dataclass(frozen=True)
@@ -55,40 +80,45 @@ class LoaderOptions:
     def checked(
         cls,
         source: Source,
-        transforms: Sequence[CheckedTransform],
-        planner: Planner,
-        *,
-        num_threads: int | None,
-        prefetch: int | None,
-        max_errors: int | None,
-        transform: Transform | None,
-        transform_threads: int | None,
-        on_transform_error: OnTransformError,
-        memory_limit: int | str | None,
+        transforms: tuple[CheckedTransform, ...],
+        given: Mapping[str, Any],
     ) -> LoaderOptions:
-        """Validate options; raise a TypeError or ValueError."""
-        own = () if transform is None else (CheckedTransform(transform),)
+        """Validate the arguments of `Dataset.loader`; raise a TypeError or ValueError."""
+        planner = Planner(
+            source,
+            given["batch_size"],
+            given["global_batch_size"],
+            given["batches"],
+            given["shuffle"],
+            given["drop_last"],
+            given["pad_last"],
+            first_rank(given["rank"], given["world_size"]),
+        )
+
+        def number(name: str, default: int | None, maximum: int) -> Any:
+            value = given[name]
+            return default if value is None else non_negative_int(name, value, maximum)
+
+        if (transform := given["transform"]) is not None:
+            transforms = (*transforms, CheckedTransform(transform))
+        n_cpus, prefetch = default_num_threads(), given["prefetch"]
+        memory_limit = given["memory_limit"]
+        n_transforming = n_cpus if source.is_decoding else 1
         options = cls(
             source=source,
             planner=planner,
-            transforms=(*transforms, *own),
-            num_threads=default_num_threads()
-            if num_threads is None
-            else non_negative_int("num_threads", num_threads, _MAX_THREADS),
-            transform_threads=(default_num_threads() if source.is_decoding else 1)
-            if transform_threads is None
-            else non_negative_int("transform_threads", transform_threads, _MAX_THREADS),
-            has_default_transform_threads=transform_threads is None,
+            transforms=transforms,
+            num_threads=number("num_threads", n_cpus, _MAX_THREADS),
+            transform_threads=number("transform_threads", n_transforming, _MAX_THREADS),
+            has_default_transform_threads=given["transform_threads"] is None,
             prefetch=1
             if prefetch is None
             else positive_int("prefetch", prefetch, _MAX_PREFETCH),
             memory_limit=default_memory_limit()
             if memory_limit is None
             else byte_count("memory_limit", memory_limit),
-            max_errors=None
-            if max_errors is None
-            else non_negative_int("max_errors", max_errors),
-            on_transform_error=on_transform_error,
+            max_errors=number("max_errors", None, 2**63 - 1),
+            on_transform_error=given["on_transform_error"],
         )
         _check_skipping(options)
         if prefetch is not None:

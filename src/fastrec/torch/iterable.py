@@ -11,8 +11,9 @@ import torch.distributed
 import torch.utils.data
 
 import fastrec.dataset.dataset
-from fastrec.dataset.adapted import LoaderKeywords, loader_of
+from fastrec.dataset.adapted import loader_of
 from fastrec.loader.loader import Loader
+from fastrec.loader.options import LoaderKeywords
 from fastrec.loader.prefetch import Conversion, with_conversion
 from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report

@@ -26,9 +26,10 @@ import torch
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch
-from fastrec.dataset.adapted import LoaderKeywords, loader_of
+from fastrec.dataset.adapted import loader_of
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
+from fastrec.loader.options import LoaderKeywords
 from fastrec.loader.prefetch import Conversion, with_conversion
 from fastrec.torch.accelerate import Announcer, warn_of_gathering
 from fastrec.torch.blocks import block_tensors, copied, mapped, page_locked, view_at
