@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch.distributed
 import torch.utils.data
 
@@ -20,7 +24,6 @@ from fastrec.on_error import Report
 from fastrec.torch.accelerate import check_not_divided
 from fastrec.torch.columns import RaggedAs, TensorBatch, check_ragged, tensors
 from fastrec.torch.ranks import GroupRank
-from fastrec.torch.shared_epoch import SharedEpoch, worker_place
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -100,7 +103,8 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
         loader = loader_of(adapter, source, batch_size, options, find_rank)
         conversion = Conversion(partial(tensors, ragged=check_ragged(ragged)))
         self._loader = with_conversion(loader, conversion)
-        self._shared = SharedEpoch()
+        begin = self._loader._progress.cursor.begun()
+        self._shared = _SharedEpoch(begin.seed, begin.epoch)
 
     @property
     def epoch(self) -> int:
@@ -166,6 +170,89 @@ def _check_not_stacked(caller: object) -> None:
 
 _STATE_KEYS = {"loader", "worker", "batch_size", "interval"}
 
+_MAX_WORKERS = 1024
+_SEED_BIAS = 1 << 63  # seeds are unsigned, words are signed
+
+
+class _SharedEpoch:
+    """What a dataset, in the process that made it, shares with its workers.
+
+    A DataLoader calls ``__iter__`` once a pass in every worker, and nothing in their
+    parent. So they share rows of words: the number of epochs that were set, the epoch and
+    the seed of the next pass; the epochs that were set before each worker began its pass,
+    plus one; and the position of each worker's next batch in the state that it loaded.
+    """
+
+    def __init__(self, seed: int, epoch: int) -> None:
+        self._owner = os.getpid()
+        self._n_set = 0  # in the parent, and in a worker when it started
+        self._has_begun = False  # a pass in this worker
+        # A tensor can be passed to workers however they are started.
+        memory = torch.zeros((3, _MAX_WORKERS), dtype=torch.int64, device="cpu")
+        self._memory = memory.share_memory_()
+        self._words[0, :3] = 0, epoch, seed - _SEED_BIAS
+
+    @property
+    def _words(self) -> npt.NDArray[np.int64]:
+        words: npt.NDArray[np.int64] = self._memory.numpy()
+        return words
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The epoch and the seed of the next pass."""
+        _, epoch, seed = self._words[0, :3].tolist()
+        return epoch, seed + _SEED_BIAS
+
+    def set(self, epoch: int) -> None:
+        """Set the epoch of the next pass. Only the parent calls it."""
+        if self._owner != os.getpid():  # the words belong to another process
+            _SharedEpoch.__init__(self, self.place[1], epoch)
+        self._n_set += 1
+        self._words[0, :2] = self._n_set, epoch
+
+    def is_again(self, worker: int | None) -> bool:
+        """Begin a pass, and return whether no epoch was set since the one before."""
+        begun, n_set = self._words[1], self._n_set
+        if worker is None:
+            return self._owner == os.getpid() and int(begun.max()) > n_set
+        n_before = int(begun[worker])
+        if self._has_begun:  # a kept worker may begin late, when the next epoch was set
+            n_set = int(self._words[0, 0])
+        if n_before > n_set:
+            return True
+        begun[worker] = (n_before if self._has_begun else n_set) + 1
+        self._has_begun = True
+        return False
+
+    def resume(self, worker: int, position: int, seed: int) -> None:
+        """Report where the state of a worker has its next batch, and its seed."""
+        self._words[0, 2] = seed - _SEED_BIAS
+        self._words[2, worker] = position
+
+    def finish(self, worker: int, epoch: int) -> None:
+        """Do not count the pass of a worker whose state is that of an epoch's end."""
+        self._words[0, 1] = epoch + 1
+        self._words[1, worker] -= 1
+
+    def resumed_at(self, n_workers: int) -> tuple[int, int]:
+        """Return the position of the next batch of all workers, and which of them has it.
+
+        A StatefulDataLoader asks for a batch once all workers have loaded their states.
+        """
+        positions = self._words[2, :n_workers]
+        worker = int(positions.argmin())
+        return int(positions[worker]), worker
+
+    def check(self) -> None:
+        """Raise an error in a worker that does not share the words with its parent."""
+        parent = multiprocessing.parent_process()
+        if parent is None or parent.pid != self._owner:
+            raise RuntimeError(
+                "cannot read a fastrec IterableDataset in workers: it was made in another "
+                "process than the DataLoader; make it there, or call its set_epoch() "
+                "there, before the DataLoader starts workers"
+            )
+
 
 class _Pass(Iterator[TensorBatch]):
     """One pass: the steps of one worker.
@@ -173,37 +260,34 @@ class _Pass(Iterator[TensorBatch]):
     Without other workers, it iterates the loader; else it asks for each step.
     """
 
-    def __init__(self, loader: Loader[TensorBatch], shared: SharedEpoch) -> None:
+    def __init__(self, loader: Loader[TensorBatch], shared: _SharedEpoch) -> None:
         self._loader = loader
         self._shared = shared
-        self._worker, self._n_workers = worker_place()
+        info = torch.utils.data.get_worker_info()
+        self._is_worker = info is not None
+        self._worker = 0 if info is None else info.id
+        self._n_workers = 1 if info is None else info.num_workers
         self._loaded: Mapping[str, Any] | None = None  # until the next batch
         self._batches: Iterator[TensorBatch] | None = None
         self._is_finished = False
-        self._error: RuntimeError | None = None  # unless a state is loaded
-        if self._worker is not None:
-            shared.check(self._n_workers)
-        if self._n_workers > 1:
-            _check_divisible(loader)
-        try:
-            shared.begin(self._worker)
-        except RuntimeError as error:
-            self._error = error
-        _, seed, epoch, step, phase, *_ = loader._progress.cursor.begun()
-        seed = seed if shared.seed is None else shared.seed
-        if shared.epoch is not None and shared.epoch != epoch:
-            epoch, step, phase = shared.epoch, 0, 0
-        if self._worker is None:
+        if self._is_worker:
+            shared.check()
+        _check_workers(loader, self._n_workers)
+        # Raises later, unless a state is loaded.
+        self._is_again = shared.is_again(self._worker if self._is_worker else None)
+        _, _, epoch, step, phase, *_ = loader._progress.cursor.begun()
+        next_epoch, seed = shared.place
+        if next_epoch != epoch:
+            epoch, step, phase = next_epoch, 0, 0
+        if not self._is_worker:
             shared.set(epoch + 1)
         loader._move(seed, epoch, step, phase, loader._current_planner())
-        self._begin_at(self._worker or 0)
+        self._begin_at(self._worker)
 
     def _begin_at(self, turn: int) -> None:
         """Begin at the loader's step, from which this worker makes the `turn`-th."""
-        _, self._seed, self._epoch, step, self._phase, *_ = (
-            self._loader._progress.cursor
-        )
-        self._step = step + turn  # the next one, with other workers
+        self._begin = self._loader._progress.cursor
+        self._step = self._begin.step + turn  # the next one, with other workers
         self._state: dict[str, Any] = {}  # of the loader; empty until it is asked for
         self._n_unsaved = 0  # batches since the last call of state_dict
         self._interval = 0  # the most that there were
@@ -213,21 +297,22 @@ class _Pass(Iterator[TensorBatch]):
     def _resume(self, state: Mapping[str, Any]) -> None:
         """Begin at the first of the next batches in the states of all workers."""
         position, first = self._shared.resumed_at(self._n_workers)
-        loader, epoch = self._loader, int(state["epoch"])
-        loader.load_state_dict({**state, "position": position})
-        if loader.epoch == epoch:
-            self._begin_at(((self._worker or 0) - first) % self._n_workers)
+        self._loader.load_state_dict({**state, "position": position})
+        self._is_finished = self._loader.epoch != state["epoch"]  # at its end
+        if not self._is_finished:
+            self._begin_at((self._worker - first) % self._n_workers)
             self._loaded = None
-        else:
-            self._is_finished = True  # the states are of the end of the epoch
 
     def __next__(self) -> TensorBatch:
         if self._loaded is not None and not self._is_finished:
             self._resume(self._loaded["loader"])
         if self._is_finished:
             raise StopIteration
-        if self._error is not None:
-            raise self._error
+        if self._is_again:
+            raise RuntimeError(
+                "a second pass over a fastrec IterableDataset in workers would repeat the "
+                "epoch; call its set_epoch(epoch) before each pass"
+            )
         if self._batches is not None:
             batch = next(self._batches)
         elif self._step < len(self._loader):
@@ -245,18 +330,18 @@ class _Pass(Iterator[TensorBatch]):
         if self._loaded is not None:
             return dict(self._loaded)
         planner, cursor = self._loader._options.planner, self._loader._progress.cursor
-        plan = planner.plan(self._seed, self._epoch, self._phase)
+        _, seed, epoch, _, phase, *_ = self._begin
+        plan = planner.plan(seed, epoch, phase)
         if not self._state:
-            self._state = self._loader.state_dict()
-            self._state |= {"seed": self._seed, "epoch": self._epoch}
+            self._state = {**self._loader.state_dict(), "seed": seed, "epoch": epoch}
         step = self._step if self._batches is None else cursor.step
-        if step > plan.n_steps or cursor.epoch != self._epoch:
+        if step > plan.n_steps or cursor.epoch != epoch:
             step = plan.n_steps
         self._interval = max(self._interval, self._n_unsaved)
         self._n_unsaved = 0
         return {
             "loader": {**self._state, "position": plan.begin_of(step)},
-            "worker": [self._worker or 0, self._n_workers],
+            "worker": [self._worker, self._n_workers],
             "batch_size": planner.global_batch_size,
             "interval": self._interval,
         }
@@ -270,7 +355,7 @@ class _Pass(Iterator[TensorBatch]):
             raise ValueError(
                 f"state of a pass must have the keys {_STATE_KEYS}, got {set(state)}"
             )
-        place, here = tuple(state["worker"]), (self._worker or 0, self._n_workers)
+        place, here = tuple(state["worker"]), (self._worker, self._n_workers)
         if place != here:
             raise ValueError(
                 f"state was saved by worker {place[0]} of {place[1]}, and this is worker "
@@ -287,25 +372,26 @@ class _Pass(Iterator[TensorBatch]):
             )
         loaded = state["loader"]
         self._loader.load_state_dict(loaded)
-        position, seed = int(loaded["position"]), int(loaded["seed"])
+        epoch, position, seed = (int(loaded[k]) for k in ("epoch", "position", "seed"))
         self._shared.resume(self._worker, position, seed)
-        epoch = int(loaded["epoch"])
-        if self._worker is None:
+        if not self._is_worker:
             self._shared.set(epoch + 1)
         elif self._loader.epoch != epoch:
             self._shared.finish(self._worker, epoch)
-        self._loaded, self._is_finished, self._error = state, False, None
+        self._loaded, self._is_finished, self._is_again = state, False, False
 
 
-def _check_divisible(loader: Loader[Any]) -> None:
-    """Raise a ValueError if several workers cannot divide the steps of a loader."""
-    if loader.dataset.is_streamed:
+def _check_workers(loader: Loader[Any], n_workers: int) -> None:
+    """Raise a ValueError if workers cannot divide the steps of a loader."""
+    if n_workers > _MAX_WORKERS:
+        raise ValueError(f"num_workers must be at most {_MAX_WORKERS}, got {n_workers}")
+    if n_workers > 1 and loader.dataset.is_streamed:
         raise ValueError(
             "cannot read compressed files in several workers: their records come one "
             "after another; expand the files once with fr.open(..., cache_dir=), or "
             "pass num_workers=0, where threads decode"
         )
-    if loader._options.max_errors is not None:
+    if n_workers > 1 and loader._options.max_errors is not None:
         raise ValueError(
             "max_errors= requires num_workers <= 1, because each worker counts alone"
         )
