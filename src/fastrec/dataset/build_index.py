@@ -11,7 +11,6 @@ from fastrec.options import (
     non_negative_int,
     positive_int,
 )
-from fastrec.sources.file_group import FileGroup
 from fastrec.sources.file_set import FileSet
 from fastrec.storage.compression import contents_of
 from fastrec.storage.index import IndexPlace, make_counts, make_indexes
@@ -89,7 +88,7 @@ def build_index(
             files = list(zip(own_files, contents, strict=True))
             indexes = make_counts(files, place=place)
     except Error as error:
-        FileSet([FileGroup(own_files)]).advise(error)
+        FileSet(own_files).advise(error)
         advise_repair(error)  # build_index() has no on_error=
         raise
     return dict(zip(own_files, indexes.counts.tolist(), strict=True))

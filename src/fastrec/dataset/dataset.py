@@ -677,8 +677,9 @@ class Dataset:
             elif error.path is not None and error.record is not None:
                 # The index of the intact files and of the records before the damage.
                 file = source.files.files.index(error.path)
-                before = source.files.part(range(file))
-                n_intact = (before.n_records if file else 0) + error.record
+                n_intact = error.record
+                if file:
+                    n_intact += source.files.part(range(file)).n_records
                 intact = self._with_on_error("skip").select(range(n_read, n_intact))
                 yield from intact.loader(batch_size, **alone)
             raise

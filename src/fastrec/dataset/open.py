@@ -20,8 +20,7 @@ from fastrec.options import (
     checked_limits,
     positive_int,
 )
-from fastrec.sources.file_group import FileGroup, FileOptions
-from fastrec.sources.file_set import FileSet
+from fastrec.sources.file_set import FileOptions, FileSet
 from fastrec.sources.source import Reading, Source
 from fastrec.storage.compression import Compression, check_compression
 from fastrec.storage.paths import Paths, expand, local_directory
@@ -150,7 +149,7 @@ def open(
         allows_pipes=cache_dir is None,
         storage_options=storage_options,
     )
-    files = FileSet([FileGroup(names, options)], policy, checked)
+    files = FileSet(names, options, policy, checked)
     schema, columns = schema_or_names(features, context_features, sequence_features)
     return Dataset(Source(files, (Reading(len(files), schema, columns),)))
 

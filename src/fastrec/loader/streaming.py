@@ -54,7 +54,7 @@ def streaming_pipeline(
     bytes_ahead = memory_limit // _READ_AHEAD_SHARE
     n_threads = options.num_threads + 1
     of_core = options.source.to_core()
-    counts = None if plan is None else sources.counts()
+    counts = None if plan is None else sources.scans()
     readers = sources.readers
     with byte_streams(
         [files[i] for i in order],

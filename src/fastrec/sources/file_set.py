@@ -5,11 +5,13 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
+import operator
 import os
 import threading
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,12 +21,14 @@ from fastrec.features.schema import Schema
 from fastrec.lifecycle import renew_after_fork
 from fastrec.on_error import ErrorPolicy, Report, SkippedSpan, log_gaps, recovery_of
 from fastrec.options import Limits
-from fastrec.sources.file_group import FileGroup
 from fastrec.sources.selection import Numbers
 from fastrec.storage import index
 from fastrec.storage.compression import (
+    Compression,
     Content,
     FileContent,
+    contents_of,
+    sampled_contents,
 )
 from fastrec.storage.index import IndexPlace
 from fastrec.storage.index_files import joined_names
@@ -42,29 +46,61 @@ _T = TypeVar("_T")
 # Records whose stored checksums are in the fingerprint, in addition to the last one.
 _N_FINGERPRINTED = 17
 
+# Of more files, only a sample is opened before the first batch.
+_MAX_INSPECTED = 1024
+
+
+class FileOptions(NamedTuple):
+    """Options of `fastrec.open` that concern single files."""
+
+    io: str = "auto"
+    compression: Compression = "auto"
+    cache_dir: str | None = None
+    index_dir: str | None = None
+    cache_bytes: int | None = None
+
+
+class _Detected(NamedTuple):
+    """The compression of files."""
+
+    formats: list[Content]
+    read_as: list[Content]  # after expansion to `cache_dir`
+    is_assumed: bool  # whether `formats` are those of a sample
+    is_streamed: bool
+
 
 class FileSet:
-    """An ordered list of files. They are opened and scanned lazily, once."""
+    """The files of one `fastrec.open`, or of several sets that were joined.
+
+    They are opened and scanned lazily, once. A joined set shares what is known about the
+    files with its parts. There may be 100,000 files.
+    """
 
     def __init__(
         self,
-        groups: Iterable[FileGroup],
+        files: Sequence[str],
+        options: FileOptions | None = None,
         on_error: ErrorPolicy = "raise",
         limits: Limits | None = None,
+        *,
+        parts: Sequence[FileSet] = (),
         inferred: Mapping[Any, Schema] | None = None,
     ) -> None:
-        self._groups = list(groups)
-        self.files = _chained([group.paths for group in self._groups])
+        self.files = [*files]
+        self._options = FileOptions() if options is None else options
+        self._given_parts = tuple(parts)
         self.on_error = on_error
         self.limits = Limits() if limits is None else limits
         # Of sources, by the names of the features and the numbers of the files.
         self.inferred = dict(inferred or {})
-        # Not cached_property: its lock, before Python 3.12, may be held during a fork.
-        self._is_streamed: bool | None = None
+        self._detection: _Detected | None = None
+        self._paths: list[str] | None = None
         self._is_remote: bool | None = None
-        self._indexes: _core.Indexes | None = None
-        self._indexes_version = 0
-        self._counts: _core.Indexes | None = None
+        # The indexes of a part: plain ones, and those with the checksums of payloads.
+        self._indexes: dict[bool, _core.Indexes] = {}
+        self._n_renewals = 0  # how often stale indexes were built again
+        self._joined: tuple[list[_core.Indexes], _core.Indexes] | None = None
+        self._walked: dict[int, _core.Index] = {}
         self._renew_after_fork()
         renew_after_fork(self)
 
@@ -74,7 +110,12 @@ class FileSet:
         self.readers: RangeReaders | None = None  # of remote files, with the table
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FileSet, (self._groups, self.on_error, self.limits, self.inferred)
+        options = self._options, self.on_error, self.limits, self.inferred
+        if self._given_parts:
+            return FileSet._of_parts, (self._given_parts, self.inferred)
+        if all(type(path) is str for path in self.files):
+            return _unpickled, (zlib.compress(joined_names(self.files), 1), *options)
+        return _unpickled, (self.files, *options)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -84,86 +125,172 @@ class FileSet:
         more = f" and {n:,} more {'file' if n == 1 else 'files'}" if n else ""
         return repr(self.files[0]) + more
 
+    @property
+    def _parts(self) -> Sequence[FileSet]:
+        return self._given_parts or (self,)
+
     @classmethod
     def joined(cls, parts: Sequence[FileSet]) -> FileSet:
         """Concatenate file sets, whose `on_error` and `limits` must be equal."""
+        for option in ("on_error", "limits"):
+            if any(
+                getattr(part, option) != getattr(parts[0], option) for part in parts
+            ):
+                raise ValueError(
+                    f"joined datasets must have equal {option}=; pass it to "
+                    "fastrec.open()"
+                )
+        return cls._of_parts([each for part in parts for each in part._parts])
+
+    @classmethod
+    def _of_parts(
+        cls, parts: Sequence[FileSet], inferred: Mapping[Any, Schema] | None = None
+    ) -> FileSet:
+        if len(parts) == 1:
+            return parts[0]
         first = parts[0]
-        if any(part.on_error != first.on_error for part in parts):
-            raise ValueError(
-                "joined datasets must have equal on_error=; pass it to fastrec.open()"
-            )
-        if any(part.limits != first.limits for part in parts):
-            raise ValueError(
-                "joined datasets must have equal limits=; pass it to fastrec.open()"
-            )
-        groups = [group for part in parts for group in part._groups]
-        return cls(groups, first.on_error, first.limits)
+        files = _chained([part.files for part in parts])
+        return cls(
+            files, None, first.on_error, first.limits, parts=parts, inferred=inferred
+        )
 
     def first(self) -> FileSet:
         """Return the first file alone; nothing is expanded to `cache_dir`."""
-        first = self._groups[0]
-        group = FileGroup(first.paths[:1], first.options._replace(cache_dir=None))
-        return FileSet([group], self.on_error, self.limits)
+        options = self._parts[0]._options._replace(cache_dir=None)
+        return FileSet(self.files[:1], options, self.on_error, self.limits)
 
     def part(self, numbers: Iterable[int]) -> FileSet:
         """Return the files with these numbers."""
-        ends = [*itertools.accumulate(len(group.paths) for group in self._groups)]
-        by_group = itertools.groupby(numbers, partial(bisect.bisect_right, ends))
-        groups = []
-        for i, chosen in by_group:
-            group = self._groups[i]
-            begin = ends[i] - len(group.paths)
-            groups.append(group.part([number - begin for number in chosen]))
-        return FileSet(groups, self.on_error, self.limits)
+        ends = [*itertools.accumulate(map(len, self._parts))]
+        by_part = itertools.groupby(numbers, partial(bisect.bisect_right, ends))
+        return FileSet._of_parts(
+            [
+                part._chosen([number - ends[i] + len(part) for number in chosen])
+                for i, chosen in by_part
+                for part in (self._parts[i],)
+            ]
+        )
+
+    def _chosen(self, numbers: Sequence[int]) -> FileSet:
+        """Return some files of a part, with what is known about them."""
+
+        def of(values: Sequence[_T]) -> list[_T]:
+            return [values[i] for i in numbers]
+
+        files = FileSet(of(self.files), self._options, self.on_error, self.limits)
+        if (found := self._detection) is not None:
+            formats, read_as = of(found.formats), of(found.read_as)
+            files._detection = files._detected(formats, read_as, found.is_assumed)
+        files._paths = None if self._paths is None else of(self._paths)
+        files._indexes = {
+            has_crcs: _core.Indexes([indexes[i] for i in numbers])
+            for has_crcs, indexes in self._indexes.items()
+        }
+        return files
 
     def with_absolute_paths(self) -> FileSet:
         """Return the same files for processes in other directories."""
-        groups = [group.rescanned() for group in self._groups]
-        for group in groups:
-            group.paths = [
+        files = self._changed(self.on_error)
+        for part in files._parts:
+            part.files = [
                 path if isinstance(path, RemotePath) else os.path.abspath(path)
-                for path in group.paths
+                for path in part.files
             ]
-        return FileSet(groups, self.on_error, self.limits, self.inferred)
+            if part._options.cache_dir is None:
+                part._paths = None
+        return FileSet._of_parts(files._parts, self.inferred)
 
     def with_indexes(self, indexes: Sequence[_core.Index | None]) -> FileSet:
-        """Return the same files with these indexes; the core checks their versions."""
-        known = [index is not None for index in indexes]
-        groups = []
+        """Return the same files with these indexes, scanning files without one.
+
+        The core checks the versions of the indexes.
+        """
+        files = self._changed(self.on_error)
         begin = 0
-        for group in self._groups:
-            end = begin + len(group.paths)
-            for _, run in itertools.groupby(range(begin, end), known.__getitem__):
-                numbers = list(run)
-                part = group.part([number - begin for number in numbers])
-                given = [index for i in numbers if (index := indexes[i]) is not None]
-                part.indexes = _core.Indexes(given) if given else None
-                groups.append(part)
-            begin = end
-        return FileSet(groups, self.on_error, self.limits)
+        for part in files._parts:
+            given = indexes[begin : begin + len(part)]
+            missing = [i for i, index in enumerate(given) if index is None]
+            found = iter(part._chosen(missing).indexes() if missing else ())
+            part._indexes[False] = _core.Indexes(
+                [next(found) if index is None else index for index in given]
+            )
+            begin += len(part)
+        return files
 
     def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
         """Return the same files under another error policy."""
-        if on_error == self.on_error:
-            return self
-        groups = {group: group.rescanned() for group in self._groups}
-        renewed = [groups[group] for group in self._groups]
-        return FileSet(renewed, on_error, self.limits, self.inferred)
+        return self if on_error == self.on_error else self._changed(on_error)
+
+    def _changed(self, on_error: ErrorPolicy) -> FileSet:
+        """Return a copy for an error policy, with indexes only if still valid."""
+        copies: dict[FileSet, FileSet] = {}
+        for part in self._parts:
+            copy = FileSet(part.files, part._options, on_error, part.limits)
+            copy._detection, copy._paths = part._detection, part._paths
+            copy.inferred = dict(part.inferred)
+            if not any(indexes.has_gaps for indexes in part._indexes.values()):
+                copy._indexes = dict(part._indexes)
+            copies[part] = copy
+        return FileSet._of_parts([copies[part] for part in self._parts], self.inferred)
 
     # Contents.
+
+    def _detect(self) -> _Detected:
+        """Return the compression of the files: `compression`, or detected if "auto".
+
+        Of many files, only a sample is opened. Then plain files are checked when they
+        are first read, and compressed ones are detected again when they are opened.
+        """
+        if self._detection is None:
+            if not self._given_parts:
+                formats, read_as, is_assumed = self._detect_part()
+            else:
+                found = [part._detect() for part in self._given_parts]
+                formats = _chained([part.formats for part in found])
+                read_as = _chained([part.read_as for part in found])
+                is_assumed = any(part.is_assumed for part in found)
+            self._detection = self._detected(formats, read_as, is_assumed)
+        return self._detection
+
+    def _detect_part(self) -> tuple[list[Content], list[Content], bool]:
+        options = self._options
+        is_assumed = options.compression == "auto" and self._is_large
+        if not is_assumed or options.cache_dir is not None:
+            formats = contents_of(self.files, options.compression)
+            is_assumed = False
+        else:
+            formats = index.known_contents(self.files, options.index_dir)
+            unknown = [i for i, content in enumerate(formats) if content == "auto"]
+            sampled = sampled_contents([self.files[i] for i in unknown])
+            for i, content in zip(unknown, sampled, strict=True):
+                formats[i] = content
+        read_as: list[Content] = formats
+        if options.cache_dir is not None:
+            read_as = ["plain"] * len(formats)
+        elif is_assumed and set(formats) != {"plain"}:
+            read_as = ["auto"] * len(formats)
+        return formats, read_as, is_assumed
+
+    def _detected(
+        self, formats: list[Content], read_as: list[Content], is_assumed: bool
+    ) -> _Detected:
+        is_streamed = bool(set(read_as) - {"plain"} or self.pipes)
+        return _Detected(formats, read_as, is_assumed, is_streamed)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether looking at every file would delay the first batch."""
+        return len(self) > _MAX_INSPECTED
 
     @property
     def formats(self) -> list[Content]:
         """The compression of each file: `compression`, or detected if "auto"."""
-        return _chained([group.detected() for group in self._groups])
+        return self._detect().formats
 
     @property
     def is_streamed(self) -> bool:
         """Whether any file is read as a stream: compressed, and not expanded."""
-        if self._is_streamed is None:
-            contents = set[str]().union(*(group.read_as() for group in self._groups))
-            self._is_streamed = bool(contents - {"plain"}) or bool(self.pipes)
-        return self._is_streamed
+        return self._detect().is_streamed
 
     @property
     def pipes(self) -> list[PipePath]:
@@ -178,26 +305,24 @@ class FileSet:
     @property
     def paths(self) -> list[str]:
         """The paths to read. Copies compressed and remote files to `cache_dir`."""
-        return _chained([self._plain(group) for group in self._groups])
-
-    def _plain(self, group: FileGroup) -> list[str]:
-        """Return the paths to read in a group."""
-        if group.plain is None:
-            cache_dir = group.options.cache_dir
-            if cache_dir is None:
-                group.plain = group.paths
+        if self._paths is None:
+            options = self._options
+            if self._given_parts:
+                self._paths = _chained([part.paths for part in self._given_parts])
+            elif options.cache_dir is None:
+                self._paths = self.files
             else:
                 from fastrec.storage.local_copies import local_copies
 
-                group.plain = local_copies(
-                    group.paths,
-                    group.detected(),
-                    cache_dir,
+                self._paths = local_copies(
+                    self.files,
+                    self.formats,
+                    options.cache_dir,
                     self.limits.max_expansion_ratio,
-                    group.options.cache_bytes,
+                    options.cache_bytes,
                 )
-                warn_of_weak_versions(group.paths)
-        return group.plain
+                warn_of_weak_versions(self.files)
+        return self._paths
 
     @property
     def is_remote(self) -> bool:
@@ -206,20 +331,9 @@ class FileSet:
             self._is_remote = any(isinstance(path, RemotePath) for path in self.paths)
         return self._is_remote
 
-    def keep_walked(self, pipeline: _core.Pipeline) -> None:
-        """Keep the indexes of remote files that a pipeline has read to their end."""
-        for i, offsets in pipeline.take_offsets():
-            number = i
-            for group in self._groups:
-                if number < len(group.paths):
-                    group.keep_walked(number, self._plain(group), offsets)
-                    break
-                number -= len(group.paths)
-
     def contents(self) -> list[FileContent]:
         """Return the path and compression of each file, for sequential reading."""
-        read_as = _chained([group.read_as() for group in self._groups])
-        return list(zip(self.paths, read_as, strict=True))
+        return list(zip(self.paths, self._detect().read_as, strict=True))
 
     def check_random_access(self, what: str) -> None:
         """Raise a ValueError, naming the operation `what`, if a file is streamed."""
@@ -237,19 +351,16 @@ class FileSet:
         """The core's table of open files. A forked child creates a new one."""
         with _core.HeldLock(self.lock):
             if self._table is None:
-                paths = self.paths
-                ios = [group.options.io for group in self._groups]
-                if len(ios) > 1:
-                    ios = [
-                        group.options.io for group in self._groups for _ in group.paths
-                    ]
+                paths, parts = self.paths, self._parts
+                ios = [part._options.io for part in parts]
                 readers: RangeReaders | None = None
+                if self.is_remote or len(parts) > 1:
+                    ios = [part._options.io for part in parts for _ in part.files]
                 if self.is_remote:
                     from fastrec.storage.range_readers import RangeReaders, io_of
 
                     readers = RangeReaders(paths)
                     warn_of_weak_versions(paths)
-                    ios = ios * len(paths) if len(ios) == 1 else ios
                     ios = [*map(io_of, paths, ios)]
                 table = _core.FileTable(
                     joined_names(paths),
@@ -257,12 +368,12 @@ class FileSet:
                     b"" if paths == self.files else joined_names(self.files),
                     self.limits.max_record_bytes,
                     None if readers is None else readers.requests,
-                    is_assumed_plain=any(group.is_assumed for group in self._groups),
+                    is_assumed_plain=self._detect().is_assumed,
                 )
                 if readers is not None:
                     readers.start()
-                if self._indexes is not None:
-                    table.expect(self._indexes)
+                if self._joined is not None and not self.is_streamed:
+                    table.expect(self._joined[1])
                 # Last, and without a call, so that a signal leaves no half of it.
                 self.readers, self._table = readers, table
             return self._table
@@ -271,30 +382,107 @@ class FileSet:
 
     def indexes(self) -> _core.Indexes:
         """Return the index of each file, building those that are missing or stale."""
-        with _core.HeldLock(self.lock):
-            indexes = self._indexes
-            is_renewed = self._indexes_version != self._n_renewals
-            if indexes is None or is_renewed or indexes.stale:
-                self.check_random_access("this operation")
-                stale = [] if indexes is None or is_renewed else indexes.stale
-                begin = 0
-                for group in self._groups:
-                    end = begin + len(group.paths)
-                    self._index(group, [i - begin for i in stale if begin <= i < end])
-                    begin = end
-                self._set_indexes()
-            assert self._indexes is not None
-            return self._indexes
+        if self._joined is None:
+            self.check_random_access("this operation")
+        return self.scans()
 
-    @property
-    def _n_renewals(self) -> int:
-        return sum(group.n_renewals for group in self._groups)
+    def scans(self) -> _core.Indexes:
+        """Return the index of each file, or of its content if files are streamed.
+
+        Scans files whose index is missing or stale.
+        """
+        with _core.HeldLock(self.lock):
+            stale = [] if self._joined is None else self._joined[1].stale
+            parts: list[_core.Indexes] = []
+            begin = 0
+            for part in self._parts:
+                end = begin + len(part)
+                here = [i - begin for i in stale if begin <= i < end]
+                parts.append(part._scan(here, has_crcs=self.is_streamed))
+                begin = end
+            if self._joined is None or any(
+                map(operator.is_not, parts, self._joined[0])
+            ):
+                whole = parts[0] if len(parts) == 1 else _core.Indexes.joined(parts)
+                self._joined = parts, whole
+                if self._table is not None and not self.is_streamed:
+                    self._table.expect(whole)
+            return self._joined[1]
+
+    def _scan(self, stale: Sequence[int] = (), *, has_crcs: bool) -> _core.Indexes:
+        """Return the indexes of a part; those with the numbers `stale` are built again."""
+        with _core.HeldLock(self.lock):
+            if has_crcs in self._indexes and not stale:
+                return self._indexes[has_crcs]
+            for path in self.pipes:  # list() ignores a TypeError of len()
+                raise TypeError(
+                    f"cannot count the records of {str(path)!r}: it is a pipe; copy it "
+                    "to a file first"
+                )
+            place = IndexPlace(self._options.index_dir)
+            recovery = recovery_of(self.on_error)
+            try:
+                if has_crcs:
+                    found = index.make_counts(
+                        self.contents(), place=place, recovery=recovery, stale=stale
+                    )
+                else:
+                    found = index.make_indexes(
+                        self.paths,
+                        names=self.files,
+                        io=self._options.io,
+                        place=place,
+                        recovery=recovery,
+                        is_assumed_plain=self._detect().is_assumed,
+                        stale=stale,
+                    )
+            except Error as error:
+                self.advise(error)
+                raise
+            self._indexes[has_crcs] = found
+            self._n_renewals += bool(stale)
+            log_gaps(_gaps(found))
+            return found
+
+    def is_indexed(self) -> bool:
+        """Whether all indexes exist in memory, or in the cache if files are few.
+
+        Of many files, finding out would delay the first batch.
+        """
+        if self.is_streamed:
+            return False
+        for part in self._parts:
+            # Copies that are not made yet have no index; that of a URL is not theirs.
+            is_copied = part._options.cache_dir is None or part._paths is not None
+            if False not in part._indexes and not part._is_large and is_copied:
+                found = index.load_indexes(part.paths, part._options.index_dir)
+                if found is not None:
+                    part._indexes[False] = found
+            if False not in part._indexes:
+                return False
+        return True
+
+    def keep_walked(self, pipeline: _core.Pipeline) -> None:
+        """Keep the indexes of remote files that a pipeline has read to their end."""
+        for i, offsets in pipeline.take_offsets():
+            self._walked[i] = index.index_of(self.paths[i], offsets)
+        if len(self._walked) < len(self):
+            return
+        begin = 0
+        for part in self._parts:
+            numbers = range(begin, begin + len(part))
+            begin = numbers.stop
+            if False not in part._indexes:
+                walked = _core.Indexes([self._walked[i] for i in numbers])
+                part._indexes[False] = walked
+                index.keep_indexes(part.paths, walked, part._options.index_dir)
+        self._walked.clear()
 
     def version(self) -> int:
         """Return a number that changes with the indexes that were loaded."""
-        if self._indexes is not None:
-            self.indexes()
-        return self._n_renewals
+        if self._joined is not None:
+            self.scans()
+        return sum(part._n_renewals for part in self._parts)
 
     def renew(self, error: Error) -> None:
         """Build stale indexes again after an error of reading; other errors are ignored.
@@ -305,8 +493,8 @@ class FileSet:
         if error.code != "index_mismatch":
             return
         if self.is_streamed:
-            for group in self._groups:
-                self._count(group, range(len(group.paths)))
+            for part in self._parts:
+                part._scan(range(len(part)), has_crcs=True)
             error.hint = "The index was built again: open the dataset again."
         else:
             self.indexes()
@@ -321,109 +509,29 @@ class FileSet:
             self.renew(error)
             raise
 
-    def _index(self, group: FileGroup, stale: Sequence[int] = ()) -> None:
-        """Index the files of a group; those with the numbers `stale` again."""
-        if group.indexes is not None and not stale:
-            return
-        with self._advice():
-            group.indexes = index.make_indexes(
-                self._plain(group),
-                names=group.paths,
-                io=group.options.io,
-                place=IndexPlace(group.options.index_dir),
-                recovery=recovery_of(self.on_error),
-                is_assumed_plain=group.is_assumed,
-                stale=stale,
-            )
-        group.n_renewals += bool(stale)
-        log_gaps(_gaps(group.indexes))
-
-    def _set_indexes(self) -> None:
-        """Join the indexes of all groups, which are known."""
-        parts = [g.indexes for g in self._groups if g.indexes is not None]
-        self._indexes = parts[0] if len(parts) == 1 else _core.Indexes.joined(parts)
-        self._indexes_version = self._n_renewals
-        if self._table is not None:
-            self._table.expect(self._indexes)
-
-    def is_indexed(self) -> bool:
-        """Whether all indexes exist in memory, or in the cache if files are few.
-
-        Of many files, finding out would delay the first batch.
-        """
-        if self.is_streamed:
-            return False
-        with _core.HeldLock(self.lock):
-            if self._indexes is not None:
-                return True
-            for group in self._groups:
-                # Copies that are not made yet have no index; that of a URL is not theirs.
-                is_copied = group.options.cache_dir is None or group.plain is not None
-                if group.indexes is None and not group.is_large and is_copied:
-                    paths = group.paths if group.plain is None else group.plain
-                    group.indexes = index.load_indexes(paths, group.options.index_dir)
-                if group.indexes is None:
-                    return False
-            self._set_indexes()
-            return True
-
-    def counts(self) -> _core.Indexes:
-        """Return the index of each file's content, scanning files that have none."""
-        with _core.HeldLock(self.lock):
-            if self._counts is None:
-                for path in self.pipes:  # list() ignores a TypeError of len()
-                    raise TypeError(
-                        f"cannot count the records of {str(path)!r}: it is a pipe; copy "
-                        "it to a file first"
-                    )
-                for group in self._groups:
-                    self._count(group)
-                parts = [g.counts for g in self._groups if g.counts is not None]
-                self._counts = (
-                    parts[0] if len(parts) == 1 else _core.Indexes.joined(parts)
-                )
-            return self._counts
-
-    def _count(self, group: FileGroup, stale: Sequence[int] = ()) -> None:
-        """Index the content of the files of a group; of those in `stale` again."""
-        if group.counts is not None and not stale:
-            return
-        files = list(zip(self._plain(group), group.read_as(), strict=True))
-        with self._advice():
-            group.counts = index.make_counts(
-                files,
-                place=IndexPlace(group.options.index_dir),
-                recovery=recovery_of(self.on_error),
-                stale=stale,
-            )
-        log_gaps(_gaps(group.counts))
-
     def n_known_records(self) -> int | None:
         """Return the number of records if all files were scanned, else None."""
-        scans = [group.counts or group.indexes for group in self._groups]
+        scans = [next(iter(part._indexes.values()), None) for part in self._parts]
         return None if None in scans else sum(scan.n_records for scan in scans if scan)
 
     def known_gaps(self) -> list[SkippedSpan]:
         """Return the gaps in the framing of files that were scanned so far."""
-        scans = [scan for group in self._groups for scan in group.scans()]
+        scans = [scan for part in self._parts for scan in part._indexes.values()]
         return [gap for scan in scans for gap in _gaps(scan)]
-
-    def _scans(self) -> _core.Indexes:
-        return self.counts() if self.is_streamed else self.indexes()
 
     def report(self) -> Report:
         """Return the regions that are skipped because their framing is damaged."""
-        return Report(tuple(gap.region for gap in _gaps(self._scans())))
+        return Report(tuple(gap.region for gap in _gaps(self.scans())))
 
     def n_records_by_file(self) -> list[int]:
         """Return the number of records in each file."""
-        counts: list[int] = self._scans().counts.tolist()
+        counts: list[int] = self.scans().counts.tolist()
         return counts
 
     @property
     def n_records(self) -> int:
         """Number of records in all files."""
-        return self._scans().n_records
+        return self.scans().n_records
 
     @property
     def n_bytes(self) -> int:
@@ -441,15 +549,6 @@ class FileSet:
         if self.on_error == "raise":
             advise_on_error(error)
 
-    @contextlib.contextmanager
-    def _advice(self) -> Iterator[None]:
-        """Set the hints of errors of scanning files."""
-        try:
-            yield
-        except Error as error:
-            self.advise(error)
-            raise
-
     def streamed_places(self, records: Numbers) -> list[tuple[int, int]]:
         """Return the file and the number in the file of each record of streams."""
         begins = np.cumsum([0, *self.n_records_by_file()])
@@ -463,7 +562,7 @@ class FileSet:
         n = self.n_records
         sampled = {n * i // _N_FINGERPRINTED for i in range(_N_FINGERPRINTED)}
         chosen = np.array(sorted(sampled | {n - 1}) if n else [], dtype=np.int64)
-        scans = self._scans()
+        scans = self.scans()
         if self.is_streamed:
             places = self.streamed_places(chosen)
             stored = np.array([scans[i].payload_crc(number) for i, number in places])
@@ -472,6 +571,18 @@ class FileSet:
         sizes = zip(scans.n_bytes.tolist(), scans.counts.tolist(), strict=True)
         digest.update("".join([f"{n_bytes} {n};" for n_bytes, n in sizes]).encode())
         digest.update(stored.astype("<u4").tobytes())
+
+
+def _unpickled(
+    files: Sequence[str] | bytes,
+    options: FileOptions,
+    on_error: ErrorPolicy,
+    limits: Limits,
+    inferred: Mapping[Any, Schema],
+) -> FileSet:
+    if isinstance(files, bytes):
+        files = os.fsdecode(zlib.decompress(files)).split("\0")
+    return FileSet(files, options, on_error, limits, inferred=inferred)
 
 
 def _chained(lists: Sequence[list[_T]]) -> list[_T]:

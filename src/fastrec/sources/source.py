@@ -477,7 +477,7 @@ class Source:
         """Return the file, the record in the file, and the offset of each record."""
         if not (self.is_walkable and self.files.is_streamed):
             return self.catalog().places(records)
-        counts = self.files.counts()
+        counts = self.files.scans()
         return [
             (file, number, counts[file].offset(number))
             for file, number in self.files.streamed_places(records)
