@@ -75,74 +75,26 @@ if TYPE_CHECKING:
     )
     from fastrec.writer.writer import Writer
 
-__all__ = [
-    "Batch",
-    "BatchInfo",
-    "Blocks",
-    "BytesArray",
-    "CorruptionError",
-    "Dataset",
-    "DecodeError",
-    "Error",
-    "FixedLen",
-    "FixedLenSequence",
-    "Image",
-    "LimitError",
-    "Limits",
-    "List",
-    "Loader",
-    "LoaderStats",
-    "MissingFeatureWarning",
-    "Ragged",
-    "RaggedArray",
-    "Raw",
-    "Record",
-    "Report",
-    "Schema",
-    "SchemaError",
-    "SerializedTensor",
-    "SkippedRegion",
-    "Sparse",
-    "SparseArray",
-    "Stack",
-    "VarLen",
-    "Window",
-    "Writer",
-    "__version__",
-    "build_index",
-    "concat",
-    "concat_batches",
-    "decode_example",
-    "decode_sequence_example",
-    "encode_example",
-    "encode_sequence_example",
-    "mix",
-    "open",
-    "open_tfds",
-    "pack_columns",
-    "parse_example",
-    "parse_sequence_example",
-    "per_row",
-    "read_records",
-    "take_rows",
-    "write",
-]
+# Files and loaders.
+__all__ = ["Blocks", "Dataset", "Limits", "Loader", "LoaderStats", "Window", "Writer"]
+__all__ += ["__version__", "build_index", "concat", "mix", "open", "open_tfds", "write"]
+# Features and single records.
+__all__ += ["FixedLen", "FixedLenSequence", "Image", "List", "Ragged", "Raw", "Record"]
+__all__ += ["Schema", "SerializedTensor", "Sparse", "Stack", "VarLen", "read_records"]
+__all__ += ["decode_example", "encode_example", "parse_example"]
+__all__ += ["decode_sequence_example", "encode_sequence_example"]
+__all__ += ["parse_sequence_example"]
+# Batches and transforms.
+__all__ += ["Batch", "BatchInfo", "BytesArray", "RaggedArray", "SparseArray"]
+__all__ += ["concat_batches", "pack_columns", "per_row", "take_rows"]
+# Errors and reports.
+__all__ += ["CorruptionError", "DecodeError", "Error", "LimitError", "SchemaError"]
+__all__ += ["MissingFeatureWarning", "Report", "SkippedRegion"]
 
 # Imported on first access: adapters, which import their frameworks, and what a loop over
 # files does not need.
-_MODULES = (
-    "arrow",
-    "compat",
-    "convert",
-    "grain",
-    "jax",
-    "keras",
-    "polars",
-    "ray",
-    "samplers",
-    "tf",
-    "torch",
-)
+_MODULES = ["arrow", "compat", "convert", "grain", "jax", "keras", "polars", "ray"]
+_MODULES += ["samplers", "tf", "torch"]
 _MODULE_OF = {
     "Writer": "writer.writer",
     "build_index": "dataset.build_index",
