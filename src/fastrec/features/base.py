@@ -86,10 +86,10 @@ def as_bytes(key: str | bytes) -> bytes:
     return key.encode() if isinstance(key, str) else key
 
 
-def checked_key(key: object) -> str | bytes | None:
+def checked_key(key: object, name: str = "key") -> str | bytes | None:
     """Return a feature's key or None, or raise a SchemaError."""
     if key is not None and not isinstance(key, (str, bytes)):
-        raise SchemaError(f"key must be a str or bytes, got {key!r}")
+        raise SchemaError(f"{name} must be a str or bytes, got {key!r}")
     return key
 
 

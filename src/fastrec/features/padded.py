@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypeGuard
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +79,7 @@ class FixedLenSequence(Spec):
     multiple_of: int | None
     truncate: bool
     lengths: str | bytes | None
+    _is_padded: ClassVar[bool] = True  # or read as a RaggedArray, for tables
 
     def __init__(
         self,
@@ -94,19 +96,17 @@ class FixedLenSequence(Spec):
     ) -> None:
         self._set(shape=checked_item(shape), dtype=checked_dtype(dtype))
         self._set(default=frozen(default), key=checked_key(key))
-        self._set(allow_missing=allow_missing, truncate=truncate, lengths=lengths)
+        self._set(allow_missing=allow_missing, truncate=truncate)
+        self._set(lengths=checked_key(lengths, "lengths"))
         if length is not None:
             length = checked_count("length", length, minimum=0)
             checked_shape((length, *self.shape))
         if multiple_of is not None:
             multiple_of = checked_count("multiple_of", multiple_of)
         self._set(length=length, multiple_of=multiple_of)
-        given: tuple[object, object] = (allow_missing, lengths)
-        reason = ""
-        if not isinstance(given[0], bool):
+        reason, flag = "", cast("object", allow_missing)
+        if not isinstance(flag, bool):
             reason = f"allow_missing must be a bool, got {allow_missing!r}"
-        elif not isinstance(given[1], (str, bytes, type(None))):
-            reason = f"lengths must be a column name, got {lengths!r}"
         elif length is not None and multiple_of is not None:
             reason = "length and multiple_of are mutually exclusive; pass one of them"
         elif truncate and length is None:
@@ -125,7 +125,7 @@ class FixedLenSequence(Spec):
             length=self.length,
             multiple_of=self.multiple_of or 1,
             truncate=bool(self.truncate),
-            has_lengths=self.lengths is not None,
+            has_lengths=not self._is_plain,
         )
         return [column]
 
@@ -134,11 +134,18 @@ class FixedLenSequence(Spec):
 
     @property
     def _is_plain(self) -> bool:
-        return self.lengths is None
+        return self.lengths is None and self._is_padded
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
+        column: Any = arrays[0]
+        if not self._is_padded:
+            lengths: Any = arrays[1]
+            is_item = (np.arange(column.shape[1]) < lengths[:, np.newaxis]).reshape(-1)
+            items = rows_of_one_length(column).values
+            items = items if is_item.all() else items[is_item]
+            column = RaggedArray._wrap(items, offsets_from(lengths))
         # Without a name for the lengths, drop them.
-        return list(zip(self._names(name), arrays, strict=False))
+        return list(zip(self._names(name), [column, *arrays[1:]], strict=False))
 
     def _row_type(self) -> str:
         width = "the longest row" if self.length is None else self.length
@@ -156,35 +163,6 @@ class FixedLenSequence(Spec):
         return padded
 
 
-class Unpadded(FixedLenSequence):
-    """A FixedLenSequence that is read as a RaggedArray, without padding."""
-
-    def _text(self, module: str = "") -> str:
-        return FixedLenSequence(**_fields(self))._text(module)
-
-    def _columns(self, name: str | bytes) -> list[Column]:
-        return [column._replace(has_lengths=True) for column in super()._columns(name)]
-
-    @property
-    def _is_plain(self) -> bool:
-        return False
-
-    def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        padded, lengths = arrays
-        assert isinstance(lengths, np.ndarray)
-        width = padded.shape[1] or 0
-        is_item = (np.arange(width) < lengths[:, np.newaxis]).reshape(-1)
-        items: Any = rows_of_one_length(padded).values
-        rows = RaggedArray._wrap(
-            items if is_item.all() else items[is_item], offsets_from(lengths)
-        )
-        return super()._compose(name, [rows, lengths])
-
-
-def _fields(spec: FixedLenSequence) -> dict[str, Any]:
-    return {field.name: getattr(spec, field.name) for field in fields(spec)}
-
-
 def rows_of_one_length(column: Any) -> RaggedArray:
     """View an ndarray or BytesArray with at least two axes as a RaggedArray."""
     n_rows, width, *inner = column.shape
@@ -193,18 +171,19 @@ def rows_of_one_length(column: Any) -> RaggedArray:
 
 
 def without_padding(schema: Mapping[Any, Spec]) -> dict[Any, Spec]:
-    """Return the specs, with `Unpadded` for those whose width varies by batch."""
-    return {
-        name: Unpadded(**_fields(spec)) if _has_any_width(spec) else spec
-        for name, spec in schema.items()
-    }
+    """Return the specs; those whose width varies by batch read RaggedArrays."""
+    specs = dict(schema)
+    for name in any_width_columns([schema]):
+        specs[name] = copy.copy(specs[name])
+        specs[name]._set(_is_padded=False)
+    return specs
 
 
 def any_width_columns(schemas: Iterable[Mapping[Any, Spec]]) -> set[Any]:
     """Return the names of the columns whose width varies by batch."""
-    items = (item for schema in schemas for item in schema.items())
-    return {name for name, spec in items if _has_any_width(spec)}
-
-
-def _has_any_width(spec: Spec) -> TypeGuard[FixedLenSequence]:
-    return isinstance(spec, FixedLenSequence) and spec.length is None
+    return {
+        name
+        for schema in schemas
+        for name, spec in schema.items()
+        if isinstance(spec, FixedLenSequence) and spec.length is None
+    }

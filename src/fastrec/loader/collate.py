@@ -20,7 +20,7 @@ from fastrec.arrays.batch import Batch, concat_batches, take_rows
 from fastrec.arrays.layout import describe_rows
 from fastrec.errors import Error, SchemaError, add_note
 from fastrec.features.encoded import encoded_of
-from fastrec.features.padded import FixedLenSequence, Unpadded
+from fastrec.features.padded import FixedLenSequence
 from fastrec.features.schema import check_columns
 from fastrec.on_error import SkippedRegion
 from fastrec.sources.source import Source
@@ -261,7 +261,7 @@ class Collator:
             padded = [
                 spec
                 for spec in specs
-                if isinstance(spec, FixedLenSequence) and not isinstance(spec, Unpadded)
+                if isinstance(spec, FixedLenSequence) and spec._is_padded
             ]
             if len(padded) < len(parts):
                 continue
