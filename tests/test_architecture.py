@@ -48,7 +48,6 @@ PYTHON_ROOMS = [
         "hints",
         "options",
         "caller_warnings",
-        "lifecycle",
         "tasks",
     ),
     *("arrays", "features", "on_error", "transforms"),

@@ -28,12 +28,11 @@ from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open, read_records
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features.encoded import List
-from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
+from fastrec.features.fixed import FixedLen, Raw, Record, Stack, VarLen
 from fastrec.features.image import Image
 from fastrec.features.missing import MissingFeatureWarning
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.ragged import Ragged
-from fastrec.features.record import Record
 from fastrec.features.schema import Schema
 from fastrec.features.sparse import Sparse
 from fastrec.features.tensor import SerializedTensor

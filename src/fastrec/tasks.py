@@ -6,11 +6,16 @@ handler that raises inside them leaves a lock held or a thread untracked. So the
 shares only objects with atomic methods with the threads, and starts each thread with
 one C call. Work that must not be interrupted, such as removing files, is also a task:
 signals never reach the thread that runs it.
+
+The registries of what runs in forked children and at interpreter exit hold weak
+references whose callbacks are C functions, because Python ignores an exception that a
+signal handler raises in a callback.
 """
 
 from __future__ import annotations
 
 import _thread
+import atexit
 import contextlib
 import os
 import weakref
@@ -19,14 +24,56 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
-from fastrec.lifecycle import close_at_exit, renew_after_fork
-
 _T = TypeVar("_T")
 
 # `Task._done` wakes one waiter only; other waiters poll at this interval.
 _POLL_SECONDS = 0.05
 
 _CANCEL = object()
+
+
+# In the order of registration. The values are process ids: a forked child must not wait
+# for threads, which exist only in its parent.
+_renewable: dict[weakref.ref[Any], int] = {}
+_closable: dict[weakref.ref[Any], int] = {}
+_is_exiting = False
+
+
+def renew_after_fork(obj: Any) -> None:
+    """Call ``obj._renew_after_fork()`` in forked children while `obj` is alive."""
+    _renewable[weakref.ref(obj, _renewable.pop)] = os.getpid()
+
+
+def close_at_exit(obj: Any) -> None:
+    """Call ``obj._close_at_exit()`` at interpreter exit if `obj` is still alive.
+
+    Objects that were registered later are closed earlier. Forked children do not call it.
+    """
+    _closable[weakref.ref(obj, _closable.pop)] = os.getpid()
+
+
+def is_exiting() -> bool:
+    """Return whether the interpreter is exiting."""
+    return _is_exiting
+
+
+def _renew_all() -> None:
+    for ref in list(_renewable):
+        if (obj := ref()) is not None:
+            obj._renew_after_fork()
+
+
+def _close_all() -> None:
+    global _is_exiting
+    _is_exiting = True
+    for ref, process in reversed(list(_closable.items())):
+        if process == os.getpid() and (obj := ref()) is not None:
+            obj._close_at_exit()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
 
 
 class CancelledError(Exception):
@@ -194,22 +241,40 @@ class TaskPool:
         self._queue: SimpleQueue[Task[Any] | None] = SimpleQueue()
         self._workers: dict[Task[None], int] = {}  # with the idents of their threads
         self.idents: set[int] = set()  # of the threads
-        self.ending = Task(
-            partial(
-                _end,
-                self._process,
-                self._queue,
-                self._workers,
-                self.idents,
-                cancel,
-                at_end,
-            )
-        )
+        self.ending = Task(self._end(cancel, at_end))
         # One C call: a signal may interrupt a finalizer, and Python ignores that. The
         # reference must not be garbage together with the pool.
         begin = partial(next, map(start_registered, ((self.ending,),)))
         _running.tasks[self.ending] = weakref.ref(self, begin)
         close_at_exit(self)
+
+    def _end(
+        self,
+        cancel: Callable[[], object] | None,
+        at_end: Callable[[], object] | None,
+    ) -> Callable[[], None]:
+        """Return a function that ends the pool, without a reference to it."""
+        process, queue, workers = self._process, self._queue, self._workers
+        idents = self.idents
+
+        def end() -> None:
+            if os.getpid() != process:
+                return
+            idents.add(_thread.get_ident())
+            if cancel is not None:
+                cancel()
+            with contextlib.suppress(Empty):
+                while (task := queue.get_nowait()) is not None:
+                    task.cancel()
+            queue.put(None)
+            for worker in list(workers):
+                worker.cancel()  # its thread may not have begun, or may not exist
+                while not worker.wait():
+                    pass
+            if at_end is not None:
+                at_end()
+
+        return end
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
         """Queue a call of `function`; raise a RuntimeError if no thread can start."""
@@ -245,8 +310,7 @@ class TaskPool:
         if _thread.get_ident() not in self.idents:
             self.ending.result()
 
-    def _close_at_exit(self) -> None:
-        self.stop()
+    _close_at_exit = stop
 
 
 def _work(queue: SimpleQueue[Task[Any] | None], threads: set[int]) -> None:
@@ -255,28 +319,3 @@ def _work(queue: SimpleQueue[Task[Any] | None], threads: set[int]) -> None:
         task.run()
         del task  # release its result before waiting for the next task
     queue.put(None)  # for the other threads
-
-
-def _end(
-    process: int,
-    queue: SimpleQueue[Task[Any] | None],
-    workers: dict[Task[None], int],
-    threads: set[int],
-    cancel: Callable[[], object] | None,
-    at_end: Callable[[], object] | None,
-) -> None:
-    if os.getpid() != process:
-        return
-    threads.add(_thread.get_ident())
-    if cancel is not None:
-        cancel()
-    with contextlib.suppress(Empty):
-        while (task := queue.get_nowait()) is not None:
-            task.cancel()
-    queue.put(None)
-    for worker in list(workers):
-        worker.cancel()  # its thread may not have begun, or may not exist
-        while not worker.wait():
-            pass
-    if at_end is not None:
-        at_end()

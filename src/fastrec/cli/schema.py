@@ -11,9 +11,8 @@ import fastrec as fr
 from fastrec.cli.arguments import AsJson, Columns, Paths, names_in
 from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.terminal import console, json_line
-from fastrec.features.fixed import VarLen
+from fastrec.features.fixed import Record, VarLen
 from fastrec.features.padded import FixedLenSequence
-from fastrec.features.record import Record
 from fastrec.hints import no_column
 
 _TF_DTYPES = {"int64": "tf.int64", "float32": "tf.float32", "bytes": "tf.string"}

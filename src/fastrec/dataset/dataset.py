@@ -22,7 +22,6 @@ from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.padded import any_width_columns, without_padding
 from fastrec.features.schema import Features, Schema, schema_or_names
 from fastrec.hints import checked_names, missing_attribute, no_column
-from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.collate import OnTransformError
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
@@ -38,6 +37,7 @@ from fastrec.options import (
 from fastrec.sources.selection import check_fractions, divided, even_bounds
 from fastrec.sources.source import Source
 from fastrec.storage.paths import versions_of
+from fastrec.tasks import renew_after_fork
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import CheckedTransform, Transform
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 from fastrec.arrays.batch import BytesArray
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error, advise_repair
-from fastrec.features.record import Record
+from fastrec.features.fixed import Record
 from fastrec.features.schema import Features, schema_or_names
 from fastrec.hints import checked_names
 from fastrec.on_error import ErrorPolicy, check_on_error

@@ -296,6 +296,12 @@ class Spec:
             name, key, kind, layout, value_dtype(dtype), shape, text, **options
         )
 
+    def _strings(self, name: str | bytes, layout: str = "dense") -> Column:
+        """Return a column of byte strings, which Python code decodes."""
+        default = None if getattr(self, "default", None) is None else [b""]
+        head = (name, self._key_of(name), "bytes", layout, np.dtype(np.uint8), ())
+        return Column(*head, repr(self), default=default)
+
     def _rules(self) -> list[RowRule]:
         """Return the constraints across `_columns`, numbered from 0."""
         return []

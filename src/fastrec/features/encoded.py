@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
 from fastrec.errors import SchemaError
 from fastrec.features.base import Column, Spec, checked_count, checked_key
 from fastrec.features.fixed import Raw
@@ -67,14 +65,11 @@ class List(Spec):
         return super()._argument_text(value, module)
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        column = Column(
-            *(name, self._key_of(name), "bytes", "ragged"),
-            *(np.dtype(np.uint8), (), repr(self)),
-        )
         if self.length is None:
-            return [column]
+            return [self._strings(name, "ragged")]
         default = None if self.spec.default is None else [b""] * self.length
-        return [column._replace(layout="dense", shape=(self.length,), default=default)]
+        column = self._strings(name)
+        return [column._replace(shape=(self.length,), default=default)]
 
     def _row_type(self) -> str:
         length = "ragged" if self.length is None else self.length

@@ -230,12 +230,7 @@ class Raw(Spec):
 
     def _columns(self, name: str | bytes) -> list[Column]:
         if self.compression is not None:  # decompressed by Python code
-            column = Column(
-                *(name, self._key_of(name), "bytes", "dense"),
-                *(np.dtype(np.uint8), (), repr(self)),
-                default=None if self.default is None else [b""],
-            )
-            return [column]
+            return [self._strings(name)]
         column = Column(
             *(name, self._key_of(name), "bytes", "raw"),
             *(numpy_dtype(self.dtype), self.shape, repr(self)),
@@ -312,3 +307,28 @@ class Stack(Spec):
 
     def _row_type(self) -> str:
         return f"{self.dtype}[{len(self.keys)}]"
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Record(Spec):
+    """The whole serialized record.
+
+    Read as a `BytesArray` of shape ``(batch,)``. Records need not be Examples: other
+    protobuf messages, text, images. They are parsed only if the schema has other specs,
+    too.
+
+    Examples
+    --------
+    >>> import fastrec as fr
+    >>> ds = fr.open(
+    ...     "logs/events.*", features={"record": fr.Record()}
+    ... )  # doctest: +SKIP
+    >>> ds[0]["record"]  # doctest: +SKIP
+    b'...'
+    """
+
+    def __init__(self) -> None:
+        self._set(key=None)
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        return [self._strings(name, "record")]

@@ -146,12 +146,7 @@ class Image(Spec):
         return [a for a in super()._arguments(module) if a != "channels=3"]
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        column = Column(
-            *(name, self._key_of(name), "bytes", "dense"),
-            *(np.dtype(np.uint8), (), repr(self)),
-            default=None if self.default is None else [b""],
-        )
-        return [column]
+        return [self._strings(name)]
 
     def _row_type(self) -> str:
         return f"{self.dtype}{[*self.row_shape]}"

@@ -14,7 +14,6 @@ from fastrec.caller_warnings import warn_caller
 from fastrec.errors import Error, add_note
 from fastrec.features.missing import absence
 from fastrec.hints import no_column
-from fastrec.lifecycle import close_at_exit, is_exiting, renew_after_fork
 from fastrec.loader.collate import SkippedRow
 from fastrec.loader.decoder import BatchDecoder, plan_epoch
 from fastrec.loader.options import LoaderOptions
@@ -25,6 +24,7 @@ from fastrec.loader.stats import clock
 from fastrec.loader.transform_pool import TransformedBatches, TransformPool
 from fastrec.printable import counted
 from fastrec.storage.fetched import Fetched
+from fastrec.tasks import close_at_exit, is_exiting, renew_after_fork
 
 B = TypeVar("B")
 
@@ -36,7 +36,7 @@ class BatchIterator(Iterator[Any]):
 
     The threads of `transform_pool` transform the batches; without it, they need none.
     With `names`, batches are tuples of these columns. Threads do not refer to the
-    iterator, and its destruction runs no Python code; see `fastrec.lifecycle`.
+    iterator, and its destruction runs no Python code; see `fastrec.tasks`.
 
     A signal handler may raise at any point (an interrupt). The iterator then reopens the
     epoch at the step of `progress`, because the order of batches is computed.

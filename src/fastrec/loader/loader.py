@@ -19,7 +19,6 @@ from fastrec.arrays.batch import Batch
 from fastrec.display import table
 from fastrec.features.padded import any_width_columns
 from fastrec.hints import missing_attribute
-from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.iterator import (
     BatchIterator,
     RepeatedEpochs,
@@ -34,6 +33,7 @@ from fastrec.loader.stats import LoaderStats
 from fastrec.loader.transform_pool import TransformPool
 from fastrec.on_error import Report
 from fastrec.options import non_negative_int
+from fastrec.tasks import renew_after_fork
 from fastrec.transforms.batch_info import BatchInfo
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ import numpy as np
 from fastrec import _core
 from fastrec.errors import Error, advise_foreign, advise_on_error
 from fastrec.features.schema import Schema
-from fastrec.lifecycle import renew_after_fork
 from fastrec.on_error import ErrorPolicy, Report, SkippedSpan, log_gaps, recovery_of
 from fastrec.options import Limits
 from fastrec.sources.selection import Numbers
@@ -35,6 +34,7 @@ from fastrec.storage.index_files import joined_names
 from fastrec.storage.paths import local_head
 from fastrec.storage.pipes import PipePath, refuse_pipe
 from fastrec.storage.remote import RemotePath, warn_of_weak_versions
+from fastrec.tasks import renew_after_fork
 
 if TYPE_CHECKING:
     import hashlib

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from fastrec import _core
-from fastrec.lifecycle import close_at_exit
 from fastrec.storage.fetched import Fetched
 from fastrec.storage.paths import version_of
 from fastrec.storage.remote import RemotePath, RequestCounters, fetch
+from fastrec.tasks import close_at_exit
 
 # Requests of several MiB need few threads: the core limits the bytes in flight. Small
 # ones, of shuffled records, need many.
