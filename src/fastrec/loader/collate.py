@@ -24,9 +24,8 @@ from fastrec.features.padded import FixedLenSequence
 from fastrec.features.schema import check_columns
 from fastrec.on_error import SkippedRegion
 from fastrec.sources.source import Source
-from fastrec.transforms.batch_info import BatchInfo
+from fastrec.transforms.batch_info import BatchInfo, Places
 from fastrec.transforms.decode import DecodeStrings
-from fastrec.transforms.places import Places
 from fastrec.transforms.transform import CheckedTransform
 
 VALID = "__valid__"  # added column: False for padding and masked rows

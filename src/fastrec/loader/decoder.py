@@ -19,8 +19,7 @@ from fastrec.loader.stats import Times, clock
 from fastrec.on_error import SkippedSpan, log_gaps, recovery_of
 from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
-from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.places import Places
+from fastrec.transforms.batch_info import BatchInfo, Places
 
 # A decoded batch before collation: the batch to be, its parts, and what they are.
 Taken: TypeAlias = tuple[Delivered, Parts, "BatchInfo | None"]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from fastrec.arrays.batch import Batch
 from fastrec.loader.collate import SkippedRow
 from fastrec.on_error import SkippedSpan
-from fastrec.transforms.places import Places
+from fastrec.transforms.batch_info import Places
 
 T = TypeVar("T")
 

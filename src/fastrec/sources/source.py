@@ -17,8 +17,7 @@ from fastrec.on_error import ErrorPolicy, recovery_of
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.selection import Numbers, Pieces, chosen, shifted
 from fastrec.storage.stream_readers import frame_stream
-from fastrec.transforms.batch_info import BatchInfo, Extra
-from fastrec.transforms.places import Places
+from fastrec.transforms.batch_info import BatchInfo, Extra, Places
 from fastrec.transforms.transform import CheckedTransform
 
 SOURCE = "__source__"  # the column that names the component of each row of a mix

@@ -9,15 +9,6 @@ from collections.abc import Callable, Iterable
 
 from fastrec.tasks import TaskPool
 
-_POSITIONAL = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
-_BY_NAME = (
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    inspect.Parameter.KEYWORD_ONLY,
-)
-
 
 def argument_style(function: Callable[..., object], name: str) -> str | None:
     """Return how to pass the argument `name`: "positional", "keyword", or not (None).
@@ -34,10 +25,11 @@ def argument_style(function: Callable[..., object], name: str) -> str | None:
     except (TypeError, ValueError):  # builtins may not have a signature
         return None
     others = list(parameters.values())[1:]
-    second = next((p for p in others if p.kind in _POSITIONAL), None)
+    second = next((p for p in others if p.kind <= p.POSITIONAL_OR_KEYWORD), None)
     if second is not None and second.name == name:  # a wrapper may take *args only
         return "positional"
-    if any(p.name == name and p.kind in _BY_NAME for p in others):
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    if any(p.name == name and p.kind in by_name for p in others):
         return "keyword"
     if second is not None and second.default is inspect.Parameter.empty:
         raise TypeError(
@@ -49,29 +41,34 @@ def argument_style(function: Callable[..., object], name: str) -> str | None:
 
 def name_of(function: object) -> str:
     """Return a function's name for errors."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return str(name).rpartition("<locals>.")[2]
 
 
-def divided(
-    function: Callable[[int, int], None],
-    n: int,
+def share(
+    functions: Iterable[tuple[Callable[[int, int], None], int]],
     threads: TaskPool | None,
     per_thread: int,
-) -> list[Callable[[], None]]:
-    """Divide ``function(0, n)`` into `per_thread` calls for each thread, at most `n`."""
-    n_parts = 1 if threads is None else min(n, per_thread * (threads.n_threads + 1))
-    bounds = [n * i // n_parts for i in range(n_parts + 1)] if n else []
-    return [functools.partial(function, *part) for part in itertools.pairwise(bounds)]
+) -> None:
+    """Call ``function(0, n)`` for all (function, n), in this thread and in `threads`.
 
-
-def run_all(functions: Iterable[Callable[[], None]], threads: TaskPool | None) -> None:
-    """Call all functions, in this thread and in `threads`; raise the first's error."""
+    The calls are divided into `per_thread` parts for each thread. Raises the error of
+    the first part that failed.
+    """
     if threads is None:
-        for function in functions:
-            function()
+        for function, n in functions:
+            function(0, n)
         return
-    tasks = [threads.submit(function) for function in functions]
+    tasks = []
+    n_most = per_thread * (threads.n_threads + 1)
+    for function, n in functions:
+        bounds = (
+            [n * i // min(n, n_most) for i in range(min(n, n_most) + 1)] if n else []
+        )
+        for part in itertools.pairwise(bounds):
+            tasks.append(threads.submit(functools.partial(function, *part)))
     for task in tasks:
         task.run()  # unless another thread has begun it
     # Wait for every task, so that none writes into a batch that failed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,16 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray
-from fastrec.errors import Error
+from fastrec.errors import Error, SchemaError
 from fastrec.features.base import Spec, numpy_dtype
 from fastrec.features.encoded import List, encoded_of
 from fastrec.features.fixed import Raw
 from fastrec.features.image import Image
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.calls import divided, run_all
+from fastrec.transforms.calls import share
 from fastrec.transforms.images import ImageDecoder
-from fastrec.transforms.stored_arrays import decode_array
 
 # The stream of a row's random numbers: transforms draw from another one.
 _STREAM = 1
@@ -81,17 +81,14 @@ class DecodeStrings:
         }
         is_row = info.positions >= 0
         failed: list[tuple[int, int, Exception]] = []
-        parts = [
-            part
-            for i, column in enumerate(columns.values())
-            for part in divided(
+        functions = [
+            (
                 functools.partial(self._decode, column, i, info, failed),
                 len(column.arrays),
-                info._threads,
-                _PARTS_PER_THREAD,
             )
+            for i, column in enumerate(columns.values())
         ]
-        run_all(parts, info._threads if len(parts) > 1 else None)
+        share(functions, info._threads, _PARTS_PER_THREAD)
         errors: dict[int, Exception] = {}
         for row, _, error in sorted(failed, key=lambda each: each[:2]):
             errors.setdefault(row, error)
@@ -124,7 +121,7 @@ class DecodeStrings:
             data = strings.data[strings.offsets[i] : strings.offsets[i + 1]]
             try:
                 if isinstance(item, Raw):
-                    decode_array(data, item, column.arrays[i, ...])
+                    _decode_array(data, item, column.arrays[i, ...])
                     continue
                 assert self._images is not None
                 # The images of a row are cropped alike.
@@ -193,3 +190,52 @@ def _located(
         path = info._places.files[file]
     reason = f"{place}feature {feature!r} {error.reason}"
     return type(error)(reason, path, record, begin, feature, code=error.code)
+
+
+def _decode_array(
+    data: npt.NDArray[np.uint8], spec: Raw, row: npt.NDArray[Any]
+) -> None:
+    """Decode `data` into `row`, or raise a SchemaError without a place."""
+    if not data.size and spec.default is not None:
+        row[...] = spec.default
+        return
+    memory: Any = data
+    if spec.compression is not None:
+        memory = _inflated(data, row.nbytes)
+    elif data.size != row.nbytes:
+        raise SchemaError(
+            f"must be a string of {row.nbytes} bytes, got {data.size}",
+            code="value_size",
+        )
+    if row.dtype == np.bool_:
+        row[...] = np.frombuffer(memory, np.uint8).reshape(row.shape) != 0
+        return
+    dtype = numpy_dtype(spec.dtype)
+    values = np.frombuffer(memory, dtype).reshape(row.shape)
+    row[...] = values.byteswap() if spec._swap_bytes() else values
+
+
+def _inflated(data: npt.NDArray[np.uint8], n_bytes: int) -> bytes:
+    """Decompress `data` to `n_bytes` bytes."""
+    inflater = zlib.decompressobj()
+    try:
+        memory = inflater.decompress(data.data, n_bytes + 1)
+    except zlib.error as error:
+        raise SchemaError(
+            f"must be ZLIB data of {n_bytes} bytes, got damaged data ({error})",
+            code="zlib",
+        ) from None
+    if len(memory) != n_bytes or not inflater.eof or inflater.unused_data:
+        found = (
+            f"more than {n_bytes}"
+            if len(memory) > n_bytes
+            else f"{len(memory)} and other data"
+            if inflater.unused_data
+            else f"{len(memory)}"
+            if inflater.eof
+            else "truncated data"
+        )
+        raise SchemaError(
+            f"must be ZLIB data of {n_bytes} bytes, got {found}", code="zlib"
+        )
+    return memory

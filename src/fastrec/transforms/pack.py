@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,85 +80,78 @@ def pack_columns(
     ...     transform=fr.pack_columns(["tokens"], length=2048, rows=8),
     ... )  # doctest: +SKIP
     """
-    return _PackColumns(columns, length, rows=rows, truncate=truncate)
+    if isinstance(columns, (str, bytes)) or not columns:
+        raise TypeError(f"columns must be a list of column names, got {columns!r}")
+    return functools.partial(
+        _packed,
+        names=list(columns),
+        length=positive_int("length", length),
+        fixed_rows=None if rows is None else positive_int("rows", rows),
+        truncate=true_or_false("truncate", truncate),
+    )
 
 
-class _PackColumns:
-    """The transform of `pack_columns`; a class, so that loaders can be pickled."""
-
-    def __init__(
-        self,
-        columns: Sequence[str],
-        length: int,
-        *,
-        rows: int | None,
-        truncate: bool,
-    ) -> None:
-        if isinstance(columns, (str, bytes)) or not columns:
-            raise TypeError(f"columns must be a list of column names, got {columns!r}")
-        self._names = list(columns)
-        self._length = positive_int("length", length)
-        self._rows = None if rows is None else positive_int("rows", rows)
-        self._truncate = true_or_false("truncate", truncate)
-
-    def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
-        """Return the packed columns of `batch`."""
-        columns = {name: _ragged(batch, name) for name in self._names}
-        first = columns[self._names[0]].lengths
-        for name, column in columns.items():
-            other = np.flatnonzero(column.lengths != first)
-            if other.size:
-                i = int(other[0])
-                raise ValueError(
-                    f"columns must have the same number of values in each record, but "
-                    f"{self._names[0]!r} of record {info.records[i]} has {first[i]} and "
-                    f"{name!r} has {column.lengths[i]}"
-                )
-        lengths = self._checked_lengths(first, info)
-        bounds = packed_bounds(lengths, self._length)
-        n_rows = len(bounds) - 1
-        if self._rows is not None and n_rows > self._rows:
+def _packed(
+    batch: Batch,
+    info: BatchInfo,
+    *,
+    names: list[str],
+    length: int,
+    fixed_rows: int | None,
+    truncate: bool,
+) -> Batch:
+    """Return the packed columns of `batch`."""
+    columns = {name: _ragged(batch, name) for name in names}
+    first = columns[names[0]].lengths
+    for name, column in columns.items():
+        other = np.flatnonzero(column.lengths != first)
+        if other.size:
+            i = int(other[0])
             raise ValueError(
-                f"the batch needs {n_rows} rows of {self._length} values, more than "
-                f"rows={self._rows}; pass the lengths of {self._names[0]!r} to "
-                "fr.samplers.pack, and its rows divided by the world size as rows"
+                f"columns must have the same number of values in each record, but "
+                f"{names[0]!r} of record {info.records[i]} has {first[i]} and "
+                f"{name!r} has {column.lengths[i]}"
             )
-        shape = (n_rows if self._rows is None else self._rows, self._length)
+    if not truncate and (first > length).any():
+        i = int(np.flatnonzero(first > length)[0])
+        raise ValueError(
+            f"records must have at most length={length} values, but {names[0]!r} of "
+            f"record {info.records[i]} has {first[i]}; pass truncate=True to cut it"
+        )
+    lengths = np.minimum(first, length)
+    bounds = packed_bounds(lengths, length)
+    n_rows = len(bounds) - 1
+    if fixed_rows is not None and n_rows > fixed_rows:
+        raise ValueError(
+            f"the batch needs {n_rows} rows of {length} values, more than "
+            f"rows={fixed_rows}; pass the lengths of {names[0]!r} to fr.samplers.pack, "
+            "and its rows divided by the world size as rows"
+        )
+    shape = (n_rows if fixed_rows is None else fixed_rows, length)
 
-        # The place of each value in the rows, which lie one after another.
-        row = np.repeat(np.arange(n_rows), np.diff(bounds))
-        starts = np.cumsum(lengths) - lengths
-        starts += row * self._length - starts[bounds[row]]
-        places = run_positions(starts, lengths)
-        in_record = run_positions(np.zeros_like(lengths), lengths)
-        segment = np.repeat(np.arange(len(lengths)) - bounds[row] + 1, lengths)
+    # The place of each value in the rows, which lie one after another.
+    row = np.repeat(np.arange(n_rows), np.diff(bounds))
+    starts = np.cumsum(lengths) - lengths
+    starts += row * length - starts[bounds[row]]
+    places = run_positions(starts, lengths)
+    in_record = run_positions(np.zeros_like(lengths), lengths)
+    segment = np.repeat(np.arange(len(lengths)) - bounds[row] + 1, lengths)
 
-        packed: Batch = {}
-        for name, column in columns.items():
-            values = column.values
-            if not np.array_equal(lengths, first):
-                values = values[run_positions(column.row_splits[:-1], lengths)]
-            packed[name] = _scattered(values, places, shape)
-            segment_ids = _scattered(segment.astype(np.int32), places, shape)
-            packed[f"{name}_segment_ids"] = segment_ids
-            positions = _scattered(in_record.astype(np.int32), places, shape)
-            packed[f"{name}_positions"] = positions
-        return packed
-
-    def _checked_lengths(
-        self, lengths: npt.NDArray[np.int64], info: BatchInfo
-    ) -> npt.NDArray[np.int64]:
-        too_long = np.flatnonzero(lengths > self._length)
-        if not too_long.size:
-            return lengths
-        if not self._truncate:
-            i = int(too_long[0])
-            raise ValueError(
-                f"records must have at most length={self._length} values, but "
-                f"{self._names[0]!r} of record {info.records[i]} has {lengths[i]}; pass "
-                "truncate=True to cut it"
-            )
-        return np.minimum(lengths, self._length)
+    packed: Batch = {}
+    for name, column in columns.items():
+        values = column.values
+        if not np.array_equal(lengths, first):
+            values = values[run_positions(column.row_splits[:-1], lengths)]
+        parts = {
+            name: values,
+            f"{name}_segment_ids": segment.astype(np.int32),
+            f"{name}_positions": in_record.astype(np.int32),
+        }
+        for part, data in parts.items():  # zero where there is no value
+            flat = np.zeros((shape[0] * length, *data.shape[1:]), data.dtype)
+            flat[places] = data
+            packed[part] = flat.reshape(*shape, *data.shape[1:])
+    return packed
 
 
 def _ragged(batch: Batch, name: str) -> RaggedArray:
@@ -171,14 +164,3 @@ def _ragged(batch: Batch, name: str) -> RaggedArray:
             f"{type(column).__name__}; read it with fr.VarLen(dtype)"
         )
     return column
-
-
-def _scattered(
-    values: Any,
-    places: npt.NDArray[np.int64],
-    shape: tuple[int, int],
-) -> npt.NDArray[Any]:
-    """Return an array of `shape` with `values` at `places`, and zeros elsewhere."""
-    flat = np.zeros((shape[0] * shape[1], *values.shape[1:]), values.dtype)
-    flat[places] = values
-    return flat.reshape(*shape, *values.shape[1:])

@@ -16,12 +16,7 @@ from fastrec.features.fixed import FixedLen, Raw
 from fastrec.features.tf_specs import as_spec
 from fastrec.hints import checked_names
 from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.calls import (
-    argument_style,
-    divided,
-    name_of,
-    run_all,
-)
+from fastrec.transforms.calls import argument_style, name_of, share
 
 # More parts than threads, because rows differ and threads start at different times.
 _PARTS_PER_THREAD = 4
@@ -60,8 +55,7 @@ class PerRow:
             for name, spec in self._out.items()
         }
         fill = functools.partial(self._fill, batch, info, columns)
-        parts = divided(fill, n_rows, info._threads, _PARTS_PER_THREAD)
-        run_all(parts, info._threads if len(parts) > 1 else None)
+        share([(fill, n_rows)], info._threads, _PARTS_PER_THREAD)
         return {**batch, **columns}
 
     def _fill(
