@@ -18,7 +18,7 @@ from campaigns.signals import Signals
 from columns import Untyped
 from fastrec.rewrite.copy import recode, reshard, split, targets_of
 from fastrec.rewrite.shuffle import shuffle
-from fastrec.writer.shard_options import ShardOptions
+from fastrec.writer.shards import ShardOptions
 
 
 def payload(token: int, i: int) -> bytes:

@@ -35,7 +35,7 @@ from children import run_python
 from fastrec.rewrite import copy, shuffle
 from fastrec.sources import selection
 from fastrec.storage import parallel
-from fastrec.writer.shard_options import ShardOptions
+from fastrec.writer.shards import ShardOptions
 from oracle_frames import frame, frame_offsets
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "fastrec"
@@ -235,7 +235,7 @@ SHUFFLED_IN_CHILD = """
 import sys
 from pathlib import Path
 from fastrec.rewrite import shuffle
-from fastrec.writer.shard_options import ShardOptions
+from fastrec.writer.shards import ShardOptions
 
 def peak():
     status = Path("/proc/self/status").read_text()

@@ -182,7 +182,7 @@ def test_an_interrupted_upload_is_aborted(
 def test_rewriting_takes_urls(store: Store, spool: Path, tmp_path: Path) -> None:
     from fastrec.rewrite.copy import reshard
     from fastrec.storage.paths import expand
-    from fastrec.writer.shard_options import ShardOptions
+    from fastrec.writer.shards import ShardOptions
 
     root, credentials, objects = store
     if credentials:

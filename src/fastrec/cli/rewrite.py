@@ -41,7 +41,7 @@ from fastrec.storage.compression import contents_of
 from fastrec.storage.parallel import Progress
 from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames
-from fastrec.writer.shard_options import ShardOptions
+from fastrec.writer.shards import ShardOptions
 
 _DEFAULT_SHARD_BYTES = 200_000_000
 

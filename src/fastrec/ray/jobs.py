@@ -26,7 +26,7 @@ from fastrec.rewrite.shuffle import shuffle
 from fastrec.storage.parallel import Progress
 from fastrec.storage.paths import version_of
 from fastrec.writer.shard_names import ShardNames, new_token
-from fastrec.writer.shard_options import ShardOptions
+from fastrec.writer.shards import ShardOptions
 
 _T = TypeVar("_T")
 

@@ -34,8 +34,7 @@ from fastrec.storage.stream_readers import byte_streams
 from fastrec.storage.urls import redacted
 from fastrec.tasks import CancelledError
 from fastrec.writer.shard_names import ShardNames
-from fastrec.writer.shard_options import ShardOptions
-from fastrec.writer.shards import Frames, ShardWriter
+from fastrec.writer.shards import Frames, ShardOptions, ShardWriter
 
 # Bytes of frames that a task writes, in one member of a GZIP file.
 PIECE_BYTES = 1 << 20

@@ -27,8 +27,7 @@ from fastrec.rewrite.copy import PIECE_BYTES, Written, output
 from fastrec.sources.selection import even_bounds
 from fastrec.sources.source import Source
 from fastrec.storage.parallel import Progress
-from fastrec.writer.shard_options import ShardOptions
-from fastrec.writer.shards import ShardWriter
+from fastrec.writer.shards import ShardOptions, ShardWriter
 
 # Memory per record in addition to its frame: in the indexes of input and output, in the
 # counts of compressed output, and in the sort order of a chunk.

@@ -17,7 +17,6 @@ import os
 import re
 import string
 import tempfile
-from collections.abc import Iterable
 
 from fastrec.storage.paths import is_remote, names_below, path_of_url
 from fastrec.storage.remote import RemotePath, exists, remote_path
@@ -52,60 +51,45 @@ class ShardNames:
                     f"cannot write {redacted(path)!r}: HTTP servers are read-only"
                 )
             self._remote = remote_path(path, storage_options)
+            self.path, self._pattern = str(self._remote), self._remote.key
             # Shards are written here, and then uploaded.
             directory = os.path.realpath(tempfile.gettempdir())
-            name = f"{self._remote.key.rpartition('/')[2]}.{_hash(self._remote)}"
-            path = self.path = str(self._remote)
+            name = f"{self._pattern.rpartition('/')[2]}.{_hash(self.path.encode())}"
         else:
-            path = self.path = path_of_url(path)
-            directory, name = os.path.split(os.path.realpath(path))
+            self.path = self._pattern = path_of_url(path)
+            directory, name = os.path.split(os.path.realpath(self.path))
         self._directory, self._name = directory, _short(name)  # of temporary files
-        self.is_pattern = _FIELD.search(path) is not None
+        self.is_pattern = _FIELD.search(self.path) is not None
         self.has_num_shards = False
         if not self.is_pattern:
             return
         try:
-            parts = list(string.Formatter().parse(path))
-            _check_formats(parts)
-            path.format(shard=0, num_shards=1)
-        except (IndexError, KeyError, ValueError) as error:
+            self.has_num_shards = "num_shards" in _fields(self.path)
+        except ValueError as error:
             raise ValueError(
                 "a shard pattern must look like "
-                f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {redacted(path)!r}: '
-                f"{error!r}"
+                '"train-{shard:05d}-of-{num_shards:05d}.tfrecord", got '
+                f"{redacted(path)!r}: {error}"
             ) from None
-        fields = [field for _, field, _, _ in parts]
-        self.has_num_shards = "num_shards" in fields
-        if "shard" not in fields:
-            raise ValueError(
-                f"a pattern with {{num_shards}} must have {{shard}}, got {redacted(path)!r}"
-            )
-        if "{" in os.path.dirname(path):
-            raise ValueError(
-                "{shard} and {num_shards} must be in the last component of the path, "
-                f"got {redacted(path)!r}"
-            )
 
     def name(self, shard: int, num_shards: int | None) -> str:
         """Return the final path of a shard, or the pattern if `num_shards` is unknown."""
-        is_known = not (self.has_num_shards and num_shards is None)
-        if self._remote is not None:
-            key = self._remote.key
-            if self.is_pattern and is_known:
-                key = key.format(shard=shard, num_shards=num_shards)
-            return self._remote.sibling(Entry(key, -1, ""))
-        if not self.is_pattern or not is_known:
-            return self.path
-        return self.path.format(shard=shard, num_shards=num_shards)
+        name = self._pattern
+        if self.is_pattern and not (self.has_num_shards and num_shards is None):
+            name = name.format(shard=shard, num_shards=num_shards)
+        return self._path_of(name)
 
     def existing(self) -> list[str]:
         """Return the existing files that match, with any numbers."""
         if not self.is_pattern:
             path = self.name(0, None)
             return [path] if exists(path) else []
-        remote = self._remote
-        directory, pattern = os.path.split(self.path if remote is None else remote.key)
-        names = _listed(directory) if remote is None else names_below(remote, directory)
+        directory, pattern = os.path.split(self._pattern)
+        names = (
+            _listed(directory)
+            if self._remote is None
+            else names_below(self._remote, directory)
+        )
         parts = list(string.Formatter().parse(pattern))
         expression = "".join(
             re.escape(text) + (r"(\d+)" if field else "") for text, field, _, _ in parts
@@ -116,11 +100,13 @@ class ShardNames:
             if match := re.fullmatch(expression, name):
                 numbers = dict(zip(fields, map(int, match.groups()), strict=True))
                 if pattern.format(**numbers) == name:  # "007" does not match {shard}
-                    path = os.path.join(directory, name)
-                    if remote is not None:
-                        path = remote.sibling(Entry(path, -1, ""))
-                    found.append(path)
+                    found.append(self._path_of(os.path.join(directory, name)))
         return found
+
+    def _path_of(self, name: str) -> str:
+        if self._remote is None:
+            return name
+        return self._remote.sibling(Entry(name, -1, ""))
 
     @property
     def is_remote(self) -> bool:
@@ -146,8 +132,8 @@ class ShardNames:
                 os.unlink(os.path.join(self._directory, name))
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+def _hash(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:8]
 
 
 def new_token() -> str:
@@ -162,12 +148,24 @@ def _listed(directory: str) -> list[str]:
         return []
 
 
-def _check_formats(
-    parts: Iterable[tuple[str, str | None, str | None, str | None]],
-) -> None:
-    for _, field, form, conversion in parts:
-        if field and (conversion or not _FORMAT.fullmatch(form or "")):
+def _fields(pattern: str) -> list[str]:
+    """Return the fields of a shard pattern; raise a ValueError if it is malformed."""
+    fields = []
+    for _, field, form, conversion in string.Formatter().parse(pattern):
+        if field is None:
+            continue
+        if field not in ("shard", "num_shards"):
+            raise ValueError(f"{{{field}}} is neither {{shard}} nor {{num_shards}}")
+        if conversion or not _FORMAT.fullmatch(form or ""):
             raise ValueError(f"the format of {{{field}}} must be like 05d")
+        fields.append(field)
+    if "shard" not in fields:
+        raise ValueError("a pattern with {num_shards} must have {shard}")
+    if "{" in os.path.dirname(pattern):
+        raise ValueError(
+            "{shard} and {num_shards} must be in the last component of the path"
+        )
+    return fields
 
 
 def _short(name: str) -> str:
@@ -175,5 +173,5 @@ def _short(name: str) -> str:
     encoded = os.fsencode(name)
     if len(encoded) <= _MAX_NAME_BYTES:
         return name
-    suffix = "~" + hashlib.sha256(encoded).hexdigest()[:8]
+    suffix = f"~{_hash(encoded)}"
     return os.fsdecode(encoded[: _MAX_NAME_BYTES - len(suffix)]) + suffix

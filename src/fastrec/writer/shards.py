@@ -18,6 +18,7 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeAlias, TypeVar
 
@@ -33,7 +34,6 @@ from fastrec.storage.remote import RemotePath, delete
 from fastrec.tasks import Task, TaskPool, run_registered
 from fastrec.writer.output import OutputFile, end_of_records, resolved
 from fastrec.writer.shard_names import ShardNames, new_token
-from fastrec.writer.shard_options import ShardOptions
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -44,6 +44,25 @@ Frames: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.uint64]]"
 _MAX_BYTES_IN_FLIGHT = 64 << 20
 # Also limits the tasks that end a shard, which have no bytes but an open file.
 _MAX_TASKS_IN_FLIGHT = 128
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """How records are divided into files and written.
+
+    `max_bytes` and `max_records` limit a shard, before compression. `together` publishes
+    files only when all are complete. `sync` flushes a file to the disk before it is
+    renamed. With 0 threads the caller compresses and writes.
+    """
+
+    overwrite: bool = False
+    max_bytes: int | None = None
+    max_records: int | None = None
+    compression: str | None = None
+    level: int = -1
+    sync: bool = True
+    together: bool = False
+    n_threads: int = 0
 
 
 class ShardWriter:

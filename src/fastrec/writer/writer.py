@@ -6,22 +6,33 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.caller_warnings import calling_frame, warn_caller
 from fastrec.example.columns import columns_of, ordered, row_of_lists
 from fastrec.features.schema import Features, Schema, as_schema
 from fastrec.hints import checked_names
+from fastrec.options import (
+    byte_count,
+    default_num_threads,
+    non_negative_int,
+    positive_int,
+    true_or_false,
+)
 from fastrec.printable import printable
+from fastrec.storage.compression import COMPRESSIONS
 from fastrec.storage.stores import StorageOptions
+from fastrec.storage.urls import redacted
 from fastrec.tasks import TaskPool
 from fastrec.writer.shard_names import ShardNames
-from fastrec.writer.shard_options import checked_shard_options
-from fastrec.writer.shards import Frames, ShardWriter
+from fastrec.writer.shards import Frames, ShardOptions, ShardWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
@@ -32,6 +43,7 @@ _CHUNK_BYTES = 1 << 20
 _MIN_CHUNK_BYTES = 64 << 10
 _MAX_BUFFERED_BYTES = 64 << 20
 _IDLE_BYTES = 96 << 20
+_MAX_SHARD_BYTES = "200MB"  # TensorFlow's guide advises 100 MB and more
 
 # The process and lock of each writer. The callbacks are C functions, so no signal can
 # raise in them.
@@ -146,19 +158,50 @@ class Writer:
         names = ShardNames(os.fsdecode(path), storage_options)
         self._path = names.path if names.is_remote else os.fsdecode(path)
         self._features = {} if features is None else dict(as_schema(features))
-        self._n_lanes, shard_options = checked_shard_options(
-            names,
-            overwrite=overwrite,
-            append=append,
-            max_shard_bytes=max_shard_bytes,
-            max_shard_records=max_shard_records,
-            num_shards=num_shards,
+        limits = (max_shard_bytes, max_shard_records)
+        if not names.is_pattern and (num_shards, *limits) != (None, None, None):
+            raise ValueError(
+                "max_shard_bytes, max_shard_records and num_shards require a shard pattern "
+                f'such as "train-{{shard:05d}}.tfrecord", got {redacted(names.path)!r}'
+            )
+        if num_shards is not None and limits != (None, None):
+            raise ValueError(
+                "num_shards cannot be combined with max_shard_bytes or max_shard_records"
+            )
+        if names.is_pattern and num_shards is None and limits == (None, None):
+            max_shard_bytes = _MAX_SHARD_BYTES
+        if compression not in (None, *COMPRESSIONS):
+            raise ValueError(
+                f'compression must be None, "GZIP" or "ZLIB", got {compression!r}'
+            )
+        is_plain_file = not names.is_pattern and compression is None
+        if true_or_false("append", append) and (overwrite or not is_plain_file):
+            raise ValueError(
+                "append=True requires the path of one file, without overwrite and "
+                "compression"
+            )
+        if max_shard_bytes is not None:
+            max_shard_bytes = byte_count("max_shard_bytes", max_shard_bytes)
+        if max_shard_records is not None:
+            max_shard_records = positive_int("max_shard_records", max_shard_records)
+        if num_shards is not None:
+            num_shards = positive_int("num_shards", num_shards)
+        level = -1
+        if compression_level is not None:
+            level = non_negative_int("compression_level", compression_level, maximum=9)
+        if num_threads is None:
+            num_threads = default_num_threads()
+        self._n_lanes = num_shards
+        self._n_threads = non_negative_int("num_threads", num_threads)
+        options = ShardOptions(
+            overwrite=true_or_false("overwrite", overwrite),
+            max_bytes=max_shard_bytes,
+            max_records=max_shard_records,
             compression=compression,
-            compression_level=compression_level,
-            sync=sync,
-            num_threads=num_threads,
+            level=level,
+            sync=true_or_false("sync", sync),
+            n_threads=self._n_threads,
         )
-        self._n_threads = shard_options.n_threads
         self._chunk_bytes = max(
             _MIN_CHUNK_BYTES,
             min(_CHUNK_BYTES, _MAX_BUFFERED_BYTES // (self._n_lanes or 1)),
@@ -166,7 +209,7 @@ class Writer:
         frame, _ = calling_frame()
         self._code, self._line = frame.f_code, frame.f_lineno
         del frame  # it refers to this writer
-        begin = partial(ShardWriter, names, shard_options, self._n_lanes, append=append)
+        begin = partial(ShardWriter, names, options, self._n_lanes, append=append)
         key = (os.getpid(), names.lock)
         try:
             self._shards = begin()
@@ -176,9 +219,10 @@ class Writer:
             self._shards = begin()
         _writers[weakref.ref(self, _writers.pop)] = key
         self._pool = _core.BlockPool(_IDLE_BYTES)
-        self._buffers = _LaneBuffers(
-            [_core.FrameBuffer(self._pool) for _ in range(self._n_lanes or 1)]
-        )
+        self._buffers = [
+            _core.FrameBuffer(self._pool) for _ in range(self._n_lanes or 1)
+        ]
+        self._spread = np.zeros(2, np.int64)  # records and bytes that bypassed these
         self._order = _core.FeatureOrder()
         self._sequence_order = _core.SequenceOrder()
         # The layout of the last batch, which the next one probably shares.
@@ -187,9 +231,8 @@ class Writer:
         self._n_assigned: int | None = 0
         self._lock = threading.RLock()
         # Not the shards: they hold errors, whose tracebacks refer to this writer.
-        weakref.finalize(
-            self, _discard_unclosed, self._path, self._shards.pool, self._buffers
-        )
+        lost = partial(_n_records, self._buffers, self._spread)
+        weakref.finalize(self, _discard_unclosed, self._path, self._shards.pool, lost)
 
     def write(self, row: Mapping[Any, Any], /) -> None:
         """Write one row as a tf.train.Example.
@@ -309,7 +352,7 @@ class Writer:
         """
         with _core.HeldLock(self._lock):
             if not self.closed:
-                for lane in range(len(self._buffers.by_lane)):
+                for lane in range(len(self._buffers)):
                     self._flush(lane)
             self._shards.close()
 
@@ -336,12 +379,12 @@ class Writer:
     @property
     def n_records(self) -> int:
         """Records written so far, including buffered ones."""
-        return self._buffers.n_records
+        return _n_records(self._buffers, self._spread)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of their frames, before compression."""
-        return self._buffers.n_bytes
+        return int(self._spread[1]) + sum(buffer.n_bytes for buffer in self._buffers)
 
     def __enter__(self) -> Self:
         return self
@@ -372,14 +415,14 @@ class Writer:
         """Add a record to the next lane's buffer; flush the buffer if it is full."""
         self._check()
         if self._n_lanes is None:
-            if add(self._buffers.by_lane[0]) >= self._chunk_bytes:
+            if add(self._buffers[0]) >= self._chunk_bytes:
                 with _core.HeldLock(self._lock):
                     self._flush(0)
             return
         with _core.HeldLock(self._lock):
             n_assigned = self._take_n_assigned()
             lane = n_assigned % self._n_lanes
-            n_bytes = add(self._buffers.by_lane[lane])
+            n_bytes = add(self._buffers[lane])
             self._n_assigned = n_assigned + 1
             if n_bytes >= self._chunk_bytes:
                 self._flush(lane)
@@ -387,13 +430,13 @@ class Writer:
     def _take_n_assigned(self) -> int:
         """Return the records in all lanes; unset the count until the caller updates it."""
         n_assigned, self._n_assigned = self._n_assigned, None
-        return self._buffers.n_records if n_assigned is None else n_assigned
+        return self.n_records if n_assigned is None else n_assigned
 
     def _flush(self, lane: int) -> None:
         self._shards.attempt(self._write_buffer, lane)
 
     def _write_buffer(self, lane: int) -> None:
-        self._shards.write(self._buffers.by_lane[lane].take(), lane)
+        self._shards.write(self._buffers[lane].take(), lane)
 
     def _write_rows(self, encoder: _core.BatchEncoder) -> None:
         n_rows = encoder.n_rows
@@ -406,7 +449,7 @@ class Writer:
         for lane in range(n_lanes):
             row = (lane - first) % n_lanes
             while row < n_rows:
-                row = self._buffers.by_lane[lane].add_rows(
+                row = self._buffers[lane].add_rows(
                     encoder, row, n_rows, n_lanes, self._chunk_bytes
                 )
                 if row < n_rows:
@@ -421,7 +464,7 @@ class Writer:
             for row in range(0, n_rows, rows_per_chunk)
         )
         for frames in self._shards.spread(tasks):
-            self._buffers.count(frames)
+            self._spread += (len(frames[1]) - 1, int(frames[1][-1]))
             self._shards.write(frames)
 
     def _encoded(self, encoder: _core.BatchEncoder, begin: int, end: int) -> Frames:
@@ -431,27 +474,10 @@ class Writer:
         return buffer.take()
 
 
-class _LaneBuffers:
-    """The buffer of each lane, and counts of all records written."""
-
-    def __init__(self, by_lane: list[_core.FrameBuffer]) -> None:
-        self.by_lane = by_lane
-        self._n_records = 0
-        self._n_bytes = 0
-
-    def count(self, frames: Frames) -> None:
-        """Count frames that bypassed the buffers."""
-        _, offsets = frames
-        self._n_records += len(offsets) - 1
-        self._n_bytes += int(offsets[-1])
-
-    @property
-    def n_records(self) -> int:
-        return self._n_records + sum(buffer.n_records for buffer in self.by_lane)
-
-    @property
-    def n_bytes(self) -> int:
-        return self._n_bytes + sum(buffer.n_bytes for buffer in self.by_lane)
+def _n_records(
+    buffers: Sequence[_core.FrameBuffer], spread: npt.NDArray[np.int64]
+) -> int:
+    return int(spread[0]) + sum(buffer.n_records for buffer in buffers)
 
 
 def _end_abandoned(key: tuple[int, str], refusal: BlockingIOError) -> bool:
@@ -480,13 +506,13 @@ def _end_abandoned(key: tuple[int, str], refusal: BlockingIOError) -> bool:
     return False
 
 
-def _discard_unclosed(path: str, pool: TaskPool, buffers: _LaneBuffers) -> None:
+def _discard_unclosed(path: str, pool: TaskPool, n_lost: Callable[[], int]) -> None:
     """Remove the files of a writer that was garbage-collected, and warn."""
     if pool.is_ending:
         return
     pool.stop()
     warn_caller(
-        f"{printable(path)}: the Writer was not closed, so its {buffers.n_records:,} "
+        f"{printable(path)}: the Writer was not closed, so its {n_lost():,} "
         "records are lost; use a with block",
         ResourceWarning,
     )
