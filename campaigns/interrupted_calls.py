@@ -157,7 +157,7 @@ def _verify(kind: str) -> Call:
 
 
 def _repair(data: Data, folder: Path, n_threads: int) -> Untyped:
-    from fastrec.cli.repair import copy_intact
+    from fastrec.cli.verify import copy_intact
     from fastrec.rewrite.check import check_files
 
     targets = []

@@ -18,7 +18,7 @@ import matplotlib as mpl
 import numpy as np
 
 import fastrec as fr
-from fastrec.cli.demo_images import KINDS
+from fastrec.cli.garments import KINDS
 
 mpl.use("agg")
 import matplotlib.pyplot as plt

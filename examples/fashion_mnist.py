@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastrec as fr
-from fastrec.cli import demo_images  # the images and classifier of `fastrec demo`:
-from fastrec.cli.softmax import Softmax  # any other model works as well
+from fastrec.cli.garments import Softmax, pictures  # of `fastrec demo`
 
 N_EPOCHS = 2
 BATCH_SIZE = 256
@@ -121,11 +120,9 @@ def write_synthetic(folder: Path, n_records: int) -> Path:
     folder = folder / "idx"
     folder.mkdir(exist_ok=True)
     for prefix, count, seed in [("train", n_records, 0), ("t10k", n_records // 6, 1)]:
-        blocks = list(demo_images.pictures(count, seed))
-        images = np.concatenate([pictures for pictures, _ in blocks])
-        labels = np.concatenate([labels for _, labels in blocks]).astype(np.uint8)
+        images, labels = pictures(count, seed)
         write_idx(folder / f"{prefix}-images-idx3-ubyte.gz", images)
-        write_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", labels)
+        write_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", labels.astype(np.uint8))
     return folder
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fastrec import _core
 from fastrec.printable import printable
 
 SHOWN_BYTES = 16  # of a long string
@@ -136,6 +137,11 @@ def image_format(data: bytes) -> str:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WebP"
     return next((kind for magic, kind in _IMAGES.items() if data.startswith(magic)), "")
+
+
+def image_size(data: bytes) -> tuple[int, int] | None:
+    """Return the width and height of an encoded image, if its header has them."""
+    return _core.image_size(data)
 
 
 def image_uri(data: bytes) -> str | None:

@@ -34,11 +34,9 @@ pytest.importorskip("rich")
 import fastrec as fr
 from children import run_python
 from commands import run
-from fastrec import _core
-from fastrec.cli import demo_images, terminal
-from fastrec.cli.preview import file_format, preview, preview_row
-from fastrec.cli.softmax import Softmax
-from fastrec.cli.terminal import Bar, counted, printable, rate, size
+from fastrec.cli import garments, terminal
+from fastrec.cli.preview import aligned, preview
+from fastrec.cli.terminal import counted, printable, progress_bar, rate, size
 from oracle import Features, example, frame_offsets, tfrecord_file
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "fastrec"
@@ -64,9 +62,8 @@ def images(tmp_path: Path) -> Path:
 
 
 def test_version_is_that_of_the_distribution() -> None:
-    first, core, machine, packages = run("--version")[0].splitlines()
+    first, machine, packages = run("--version")[0].splitlines()
     assert first == f"fastrec {version('fastrec-io')}"
-    assert f"instruction set {_core.isas()[0]}" in core
     assert "usable CPU" in machine
     assert f"numpy {np.__version__}" in packages
 
@@ -185,9 +182,10 @@ def test_a_progress_bar_appears_after_a_second_only(
     monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stderr", screen)
     for seconds, shown in ((0.9, ""), (1.1, "reading .* 3 of 10 seconds")):
-        watch = SimpleNamespace(seconds=seconds)
-        monkeypatch.setattr(terminal, "Stopwatch", lambda watch=watch: watch)
-        with Bar("reading", "seconds") as bar:
+        times = iter([0, seconds])
+        clock = SimpleNamespace(perf_counter=times.__next__)
+        monkeypatch.setattr(terminal, "time", clock)
+        with progress_bar("reading", "seconds") as bar:
             bar(3, 10)
         assert re.search(shown, screen.getvalue())
         assert bool(screen.getvalue()) == bool(shown)
@@ -227,14 +225,11 @@ def test_demo_replaces_no_file(tmp_path: Path) -> None:
 
 
 def test_pictures_are_grey_and_of_all_kinds() -> None:
-    blocks = list(demo_images.pictures(demo_images.BLOCK + 10, seed=3))
-    assert [len(labels) for _, labels in blocks] == [demo_images.BLOCK, 10]
-    pictures, labels = blocks[0]
-    assert pictures.shape == (demo_images.BLOCK, 28, 28)
-    assert pictures.dtype == np.uint8
-    assert set(labels.tolist()) == set(range(len(demo_images.KINDS)))
-    again, _ = next(demo_images.pictures(demo_images.BLOCK, seed=3))
-    other, _ = next(demo_images.pictures(demo_images.BLOCK, seed=4))
+    pictures, labels = garments.pictures(6000, seed=3)
+    assert (pictures.shape, pictures.dtype) == ((6000, 28, 28), np.uint8)
+    assert set(labels.tolist()) == set(range(len(garments.KINDS)))
+    again, _ = garments.pictures(6000, seed=3)
+    other, _ = garments.pictures(6000, seed=4)
     assert np.array_equal(pictures, again)
     assert not np.array_equal(pictures, other)
 
@@ -244,7 +239,7 @@ def test_one_step_of_softmax_follows_the_gradient(n_rows: int) -> None:
     rng = np.random.default_rng(n_rows)
     pictures = rng.integers(0, 256, (n_rows, 12), np.uint8)
     labels = rng.integers(0, 3, n_rows)
-    model = Softmax(12, 3, rate=0.5)
+    model = garments.Softmax(12, 3, rate=0.5)
     assert model.train(pictures, labels) == pytest.approx(np.log(3), rel=1e-5)
     # With weights of 0, all kinds are equally likely.
     inputs = np.column_stack([pictures / 255, np.ones(n_rows)])
@@ -318,7 +313,7 @@ def test_index_counts_the_records_of_each_file(images: Path) -> None:
     shown, errors = run("index", images, empty, "--index-dir", index_dir)
     assert errors == ""
     lines = [line.split() for line in shown.splitlines()]
-    assert lines[:3] == [["records", "file"], ["40", str(images)], ["0", str(empty)]]
+    assert lines[:3] == [["file", "records"], [str(images), "40"], [str(empty), "0"]]
     assert "40 records in 2 files" in shown
     assert f"indexed {size(images.stat().st_size)} in" in shown
     assert len(list(index_dir.glob("*.frecidx"))) == 1  # of both files
@@ -335,9 +330,9 @@ def test_index_divides_the_files_among_ranks(tmp_path: Path) -> None:
     counts: dict[str, int] = {}
     for rank in range(2):
         shown, _ = run("index", tmp_path, "--rank", str(rank), "--world-size", "2")
-        found = re.findall(r"^ +(\d+)  (.+\.tfrecord)$", shown, re.MULTILINE)
-        assert not counts.keys() & {path for _, path in found}
-        counts |= {path: int(count) for count, path in found}
+        found = re.findall(r"^(.+\.tfrecord) +(\d+)$", shown, re.MULTILINE)
+        assert not counts.keys() & {path for path, _ in found}
+        counts |= {path: int(count) for path, count in found}
     assert counts == {str(path): i + 1 for i, path in enumerate(files)}
 
 
@@ -458,27 +453,7 @@ def test_previews_of_values_are_short(value: object, expected: str) -> None:
 
 
 def test_previews_of_rows_are_aligned() -> None:
-    assert preview_row({"a": b"x", "long": np.int64(1)}) == [
-        "a     'x'",
-        "long  1",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("data", "format_name"),
-    [
-        (JPEG, "JPEG"),
-        (b"RIFF\x10\x00\x00\x00WEBPVP8 ", "WebP"),
-        (b"RIFF\x10\x00\x00\x00WAVEfmt ", "WAV"),
-        (b"BM\x0a\x00\x00\x00abcd", "BMP"),
-        (b"BMW is a make of cars", ""),
-        (b"", ""),
-    ],
-)
-def test_formats_are_recognized_by_their_first_bytes(
-    data: bytes, format_name: str
-) -> None:
-    assert file_format(data) == format_name
+    assert aligned({"a": "'x'", "long": "1"}) == ["a     'x'", "long  1"]
 
 
 def test_numbers_are_formatted() -> None:
@@ -496,7 +471,7 @@ def test_numbers_are_formatted() -> None:
         "1 file",
         "2,000 files",
     ]
-    rates = [rate(n, 2) for n in (0, 1, 25, 2_469_134)]
+    rates = [rate(n / 2) for n in (0, 1, 25, 2_469_134)]
     assert rates == ["0", "0.5", "12.5", "1,230,000"]
     assert printable("a\x1b[31m\u00fc\udcff") == "a\\x1b[31m\u00fc\\udcff"
 

@@ -35,7 +35,7 @@ pytest.importorskip("rich")
 import fastrec as fr
 from children import run_python
 from commands import run as run_command
-from fastrec.cli import repair as repairing
+from fastrec.cli.verify import copy_intact
 from fastrec.rewrite.check import FileCheck, check_files
 from oracle import frame, frame_offsets, header, tfrecord_file
 from oracle_recovery import CORRUPTIONS, gaps_and_frames, payload_holds
@@ -115,9 +115,9 @@ def test_the_keys_of_the_report_are_documented(file: Path) -> None:
         "unreadable",
         "not_tfrecords",
         "stale_indexes",
-        "written",
         "seconds",
         "num_threads",
+        "written",
     ]
     (region,) = report["regions"]
     assert list(region) == ["path", "begin", "end", "reason", "records", "kind", "bit"]
@@ -154,7 +154,7 @@ def sound_records(path: Path) -> list[bytes]:
 
 def repaired(found: FileCheck, target: Path) -> list[bytes]:
     """Return the records of a repaired file, which must be intact."""
-    repairing.copy_intact(found, target, 1, lambda _: None)
+    copy_intact(found, target, 1, lambda _: None)
     again = examine(target)
     assert not again.damaged
     assert again.n_records == found.n_records
@@ -429,7 +429,7 @@ def test_a_file_that_changes_during_a_repair_is_an_error(file: Path) -> None:
     file.write_bytes(flipped(GOOD, OFFSETS[20] + 12)[:-1])
     target = file.with_name("repaired")
     with pytest.raises(fr.Error, match="changed while its records were copied"):
-        repairing.copy_intact(found, target, 1, lambda _: None)
+        copy_intact(found, target, 1, lambda _: None)
     assert not target.exists()
 
 
@@ -566,11 +566,11 @@ def test_threads_stop_when_the_generator_is_closed(file: Path) -> None:
 
 INTERRUPTED = """
 import sys
-from fastrec.cli import check_report, main
-check_files = check_report.check_files
+from fastrec.cli import main, verify
+check_files = verify.check_files
 def with_output(files, n_threads, on_progress):
     return check_files(files, n_threads, lambda _: print("at work", flush=True))
-check_report.check_files = with_output
+verify.check_files = with_output
 main()
 """
 

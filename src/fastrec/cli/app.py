@@ -6,20 +6,20 @@ imports of another.
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 import importlib
+import os
 import re
 import shutil
-from collections.abc import Iterable
+import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 import fastrec as fr
-from fastrec import _core
-from fastrec.cli.stdin import copies
-from fastrec.cli.terminal import console, counted, end_at_broken_pipe, printable
+from fastrec.cli.files import copies
+from fastrec.cli.terminal import counted, printable
 from fastrec.errors import advise_repair
 from fastrec.options import MissingExtraError, default_num_threads
 
@@ -32,47 +32,32 @@ _PANELS = {
 _COMMANDS = {name: panel for panel, names in _PANELS.items() for name in names}
 # The modules with the functions of several commands. Any other has its command's name.
 _MODULES = dict.fromkeys(("shuffle", "reshard", "split"), "rewrite")
+_MODULES |= dict.fromkeys(("head", "sample", "count"), "records")
+_MODULES |= dict.fromkeys(("verify", "repair"), "verify")
 
-_MAX_WIDTH = 100  # of help texts
+_WIDTH = min(shutil.get_terminal_size().columns, 100) - 2  # of help texts
+_NAMES_WIDTH = max(_WIDTH // 3, max(map(len, _COMMANDS)))
 _ARGUMENT_TYPE = re.compile(r"(?<=[A-Z]) <.*>$")  # behind the name of an argument
+_CONTEXT = {"help_option_names": ["-h", "--help"], "terminal_width": _WIDTH}
 _EPILOG = (
     "Exit status: 0 done, and nothing wrong was found; 1 the data has a problem, or the "
     "answer is negative; 2 the command could not run; 130 interrupted by Ctrl-C."
 )
-_CONTEXT = {
-    "help_option_names": ["-h", "--help"],
-    "terminal_width": min(shutil.get_terminal_size().columns, _MAX_WIDTH) - 2,
-}
-_DATA, _NOT_RUN, _INTERRUPTED = 1, 2, 130
+_DATA, _NOT_RUN, _INTERRUPTED, _BROKEN_PIPE = 1, 2, 130, 128 + 13
 
 _PACKAGES = (
-    *(
-        "numpy",
-        "typer",
-        "rich",
-        "duckdb",
-        "jinja2",
-        "isal",
-        "pyarrow",
-        "pillow",
-        "opencv-python-headless",
-    ),
-    *("polars", "ray", "torch", "jax", "keras", "grain"),
-    *("tensorflow", "tensorflow-cpu"),
+    "numpy typer rich duckdb jinja2 isal pyarrow pillow opencv-python-headless polars ray "
+    "torch jax keras grain tensorflow tensorflow-cpu"
 )
 
 
 def _help_of(command: Any, ctx: Any) -> str:
     """Return the help of a command, with at most a third of the width for names."""
     formatter = ctx.make_formatter()
-    names_width = max(formatter.width // 3, len(max(_COMMANDS, key=len)))
     write = formatter.write_dl
-
-    def write_dl(rows: Iterable[tuple[str, str]], *_: object) -> None:
-        untyped = [(_ARGUMENT_TYPE.sub("", name), text) for name, text in rows]
-        write(untyped, col_max=names_width)
-
-    formatter.write_dl = write_dl
+    formatter.write_dl = lambda rows: write(
+        [(_ARGUMENT_TYPE.sub("", name), text) for name, text in rows], _NAMES_WIDTH
+    )
     command.format_help(ctx, formatter)
     return str(formatter.getvalue()).rstrip("\n")
 
@@ -86,107 +71,77 @@ class _Commands(TyperGroup):
 
     get_help = _help_of
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return list(_COMMANDS)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = dict.fromkeys(_COMMANDS)  # type: ignore[assignment]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        function = cmd_name.replace("-", "_")
-        module = f"fastrec.cli.{_MODULES.get(cmd_name, function)}"
+        module = f"fastrec.cli.{_MODULES.get(cmd_name, cmd_name)}"
         command = typer.Typer(add_completion=False, rich_markup_mode=None)
         command.command(
             cmd_name, cls=_Command, epilog=_EPILOG, context_settings=_CONTEXT
-        )(getattr(importlib.import_module(module), function))
+        )(getattr(importlib.import_module(module), cmd_name))
         return typer.main.get_command(command)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write one section per panel."""
         indent = max(map(len, _COMMANDS))
         for panel, names in _PANELS.items():
+            helps = [
+                self.get_command(ctx, name).get_short_help_str(999) for name in names
+            ]
+            padded = [name.ljust(indent) for name in names]
             with formatter.section(panel):
-                lines = [
-                    (
-                        name.ljust(indent),
-                        self.get_command(ctx, name).get_short_help_str(1000),
-                    )
-                    for name in names
-                ]
-                formatter.write_dl(lines)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name = args[0]
-        if name not in _COMMANDS and not name.startswith("-"):
-            ctx.fail(_unknown(name))
-        return super().resolve_command(ctx, args)
+                formatter.write_dl(list(zip(padded, helps, strict=True)))
 
     def invoke(self, ctx: Any) -> Any:
         try:
             with copies():
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            note = f"; {interrupt}" if interrupt.args else ""
-            _fail(f"interrupted{note}", _INTERRUPTED)
-        except BrokenPipeError:
-            end_at_broken_pipe()
+            _fail("; ".join(["interrupted", *interrupt.args]), _INTERRUPTED)
+        except BrokenPipeError:  # the reader of stdout wants no more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(_BROKEN_PIPE) from None
         except typer.BadParameter as error:
             error.message = printable(error.message)
             raise
-        except MissingExtraError as error:
-            _fail(f"error: {error}", _NOT_RUN)
-        except (fr.Error, OSError) as error:
+        except (fr.Error, OSError, ValueError, MissingExtraError) as error:
             is_data = isinstance(error, fr.Error) and error.code != "other"
             if isinstance(error, fr.Error):
                 advise_repair(error)  # commands have no on_error=
-            text = f"error: {printable(_one_line(error))}"
-            _fail(text, _DATA if is_data else _NOT_RUN)
+            text = str(error)
+            if isinstance(error, OSError) and error.filename is not None:
+                text = f"{printable(error.filename)}: {error.strerror}"
+            text = printable(" ".join(text.split()))
+            _fail(f"error: {text}", _DATA if is_data else _NOT_RUN)
 
 
 def _fail(line: str, status: int) -> None:
-    console(stderr=True).print(line)
+    typer.echo(line, err=True)
     raise typer.Exit(status) from None
 
 
-def _one_line(error: fr.Error | OSError) -> str:
-    text = str(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        text = f"{printable(error.filename)}: {error.strerror}"
-    return " ".join(text.split())
-
-
-def _unknown(name: str) -> str:
-    """Return the error for an unknown command, with the one that was meant."""
-    text = f"no command {printable(name)!r}"
-    if close := difflib.get_close_matches(name.lower(), _COMMANDS):
-        return f"{text}; did you mean {' or '.join(close)}?"
-    return f"{text}; fastrec --help lists the commands"
-
-
 def _print_version(wanted: bool) -> None:
-    if wanted:
-        for line in _version_lines():
-            console().print(line)
-        raise typer.Exit
-
-
-def _version_lines() -> list[str]:
-    """Return the version, the machine, and the packages that fastrec can use."""
+    """Print the version, the machine, and the packages that fastrec can use."""
+    if not wanted:
+        return
     import importlib.metadata
     import platform
 
     found = []
-    for name in _PACKAGES:
-        try:
+    for name in _PACKAGES.split():
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
     cpus = counted(default_num_threads(), "usable CPU")
-    return [
-        f"fastrec {fr.__version__}",
-        f"core {_core.__version__}, instruction set {_core.isas()[0]}",
-        f"Python {platform.python_version()}, {platform.platform()}, {cpus}",
-        f"packages: {', '.join(found)}",
-    ]
+    typer.echo(
+        f"fastrec {fr.__version__}\n"
+        f"Python {platform.python_version()}, {platform.platform()}, {cpus}\n"
+        f"packages: {', '.join(found)}"
+    )
+    raise typer.Exit
 
 
 app = typer.Typer(
@@ -207,7 +162,7 @@ def _fastrec(
         bool,
         typer.Option(
             "--version",
-            help="Print the versions of fastrec, its core and packages, and exit.",
+            help="Print the versions of fastrec and packages, and the machine, and exit.",
             callback=_print_version,
             is_eager=True,
         ),

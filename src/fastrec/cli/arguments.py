@@ -18,6 +18,11 @@ class Compression(str, enum.Enum):
     NONE = "none"
 
 
+def compression_of(compression: Compression) -> str | None:
+    """Return the compression in the spelling of `fastrec.Writer`."""
+    return None if compression is Compression.NONE else compression.value.upper()
+
+
 def names_in(text: str | None, option: str = "--columns") -> list[str] | None:
     """Return the names in the value of an option: "a,b" is ["a", "b"]."""
     if text is None:
@@ -43,22 +48,16 @@ _PATH = typer.Argument(
     help="Files, directories (searched recursively), globs in quotes, or - for stdin.",
     show_default=False,
 )
-
 Paths = Annotated[list[str], _PATH]
 OptionalPaths = Annotated[list[str] | None, _PATH]
+
 AsJson = Annotated[
     bool,
     typer.Option("--json", help="Print JSON: one object, or one object per row."),
 ]
 BatchSize = Annotated[int, typer.Option(metavar="N", min=1, help="Records per batch.")]
 Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="NAME,...",
-        help="Only these columns.",
-        show_default=False,
-    ),
+    str | None, typer.Option(metavar="NAME,...", help="Only these columns.")
 ]
 CompressionOption = Annotated[
     Compression,
@@ -66,24 +65,33 @@ CompressionOption = Annotated[
         "--compression", case_sensitive=False, help="The compression of the output."
     ),
 ]
-NumShards = Annotated[
+MaxShardBytes = Annotated[
     int | None,
     typer.Option(
-        "--num-shards",
-        metavar="N",
-        min=1,
-        help="Number of files to write.",
-        show_default=False,
+        metavar="SIZE",
+        parser=size_in_bytes,
+        help="Maximum size of a shard before compression, such as 200MB.",
+    ),
+]
+NumRecords = Annotated[
+    int, typer.Option("-n", metavar="N", min=0, help="Number of records.")
+]
+NumShards = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Number of files to write.")
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace existing files; with a pattern, all files that match it.",
     ),
 ]
 RayAddress = Annotated[
     str | None,
     typer.Option(
-        "--ray",
         metavar="ADDRESS",
         help='Run on the Ray cluster at this address, such as "auto" or HOST:PORT; all '
         "nodes must see the files under the same paths.",
-        show_default=False,
     ),
 ]
 Seed = Annotated[
@@ -92,20 +100,13 @@ Seed = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Number of threads; by default one per CPU.",
-        show_default=False,
-    ),
+    typer.Option(metavar="N", min=1, help="Number of threads; by default one per CPU."),
 ]
 Where = Annotated[
     str | None,
     typer.Option(
-        "--where",
         metavar="EXPR",
         help="Only records for which this condition of SQL is true, such as "
         """'label = 3 AND "image/width" > 500'.""",
-        show_default=False,
     ),
 ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import functools
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import echo
 
 import fastrec as fr
 from fastrec.cli.arguments import (
@@ -18,28 +19,22 @@ from fastrec.cli.arguments import (
     Columns,
     Compression,
     CompressionOption,
+    MaxShardBytes,
     NumShards,
+    Overwrite,
     Where,
+    compression_of,
     names_in,
 )
-from fastrec.cli.inputs import files_of, one_line_errors
-from fastrec.cli.outputs import (
-    MaxShardBytes,
-    Overwrite,
+from fastrec.cli.files import (
     check_suffix,
-    in_summary,
+    files_of,
     print_written,
     reports_interrupt,
 )
 from fastrec.cli.sql import matching_rows
-from fastrec.cli.terminal import Bar, Stopwatch, console, counted
-from fastrec.convert import (
-    Source,
-    open_source,
-    write_images,
-    write_table,
-    write_tfrecords,
-)
+from fastrec.cli.terminal import counted, progress_bar
+from fastrec.convert import open_source, write_images, write_table, write_tfrecords
 from fastrec.convert.to_table import TABLE_SUFFIXES
 from fastrec.storage.paths import is_remote, version_of
 from fastrec.storage.urls import redacted
@@ -63,7 +58,6 @@ def convert(
             help="Files, globs in quotes, or directories: .csv, .tsv, .parquet, .arrow, "
             ".feather, or folders of images as DIR/class/name.jpg or DIR/name.jpg. For a "
             "table or images, or with --where, TFRecord files, or - for stdin.",
-            show_default=False,
         ),
     ],
     *,
@@ -73,28 +67,25 @@ def convert(
             *("--out", "-o"),
             metavar="OUT",
             help="The output. A path that ends in .parquet, .arrow or .feather is a "
-            "table; one that ends in / is a folder for images; one with {shard:05d}, and optionally {num_shards:05d}, is a shard "
-            "pattern; any other is a TFRecord file.",
+            "table; one that ends in / is a folder for images; one with {shard:05d}, and "
+            "optionally {num_shards:05d}, is a shard pattern; any other is a TFRecord "
+            "file.",
         ),
     ],
     columns: Columns = None,
     where: Where = None,
-    cast: Annotated[
+    type: Annotated[
         list[str] | None,
         typer.Option(
-            "--type",
             metavar="NAME=TYPE",
             help="Cast a column of an input table to an Arrow type: int64, float64, "
             "string. Repeat the option for several columns.",
-            show_default=False,
         ),
     ] = None,
     text: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...",
-            help="Output table: write these columns as text.",
-            show_default=False,
+            metavar="NAME,...", help="Output table: write these columns as text."
         ),
     ] = None,
     optional: Annotated[
@@ -103,7 +94,6 @@ def convert(
             metavar="NAME,...",
             help="Output table: these columns have at most one value per row; write the "
             "value or null, not a list.",
-            show_default=False,
         ),
     ] = None,
     num_shards: NumShards = None,
@@ -126,94 +116,97 @@ def convert(
     table appears when it is complete, a shard as well, and files with {num_shards} when
     all are. With --where, records that are written to TFRecord files are unchanged.
     """
-    is_table = Path(out).suffix.lower() in TABLE_SUFFIXES
-    compressed = None if compression is Compression.NONE else compression.value.upper()
-    is_images = out.endswith("/")
-    if (is_table or is_images) and is_remote(out):
+    is_table, is_images = Path(out).suffix.lower() in TABLE_SUFFIXES, out.endswith("/")
+    is_records = not is_table and not is_images
+    if Path(out).suffix.lower() in _OTHER_SUFFIXES:
+        raise typer.BadParameter(
+            f"cannot write {Path(out).suffix} files; use one of "
+            f"{', '.join(TABLE_SUFFIXES)}",
+            param_hint="--out",
+        )
+    if not is_records and is_remote(out):
         raise typer.BadParameter(
             f"only TFRecord files are written to URLs, got {redacted(out)}",
             param_hint="--out",
         )
-    if where is not None and not is_table and not is_images:
-        for option, value in (("--columns", columns), ("--type", cast)):
-            if value is not None:
-                raise typer.BadParameter(
-                    "with --where, records are written unchanged", param_hint=option
-                )
-    _check_used(
-        out,
-        is_records=not is_table and not is_images,
-        records={
-            "--num-shards": num_shards,
-            "--max-shard-bytes": max_shard_bytes,
-            "--compression": compressed,
-            "--type": cast,
-            "--on-error": None if on_error is _OnError.RAISE else on_error,
-        },
-        table={"--text": text, "--optional": optional},
-    )
-    check_suffix(out, compression)
-    types = dict(_name_and_type(pair) for pair in cast or ())
-    names = names_in(columns)
-    watch = Stopwatch()
-    source = None
     options: dict[str, Any] = {
-        "overwrite": overwrite,
         "num_shards": num_shards,
         "max_shard_bytes": max_shard_bytes,
-        "compression": compressed,
+        "compression": compression_of(compression),
     }
-    is_read = is_table or is_images or where is not None
-    opened = _dataset(sources, where) if is_read else contextlib.nullcontext()
+    of_records = [f"--{name.replace('_', '-')}" for name in options if options[name]]
+    of_records += ["--type"] * bool(type) + ["--on-error"] * (on_error.value == "skip")
+    of_tables = ["--text"] * bool(text) + ["--optional"] * bool(optional)
+    unused = [(name, "TFRecord files") for name in of_records if not is_records]
+    unused += [(name, f"one of {TABLE_SUFFIXES}") for name in of_tables if not is_table]
+    for name, output in unused:
+        raise typer.BadParameter(
+            f"this option requires {output} as OUT, got {redacted(out)}",
+            param_hint=name,
+        )
+    for name, value in (("--columns", columns), ("--type", type)):
+        if value and where is not None and is_records:
+            raise typer.BadParameter(
+                "with --where, records are written unchanged", param_hint=name
+            )
+    check_suffix(out, compression)
+    names = names_in(columns)
+    types = dict(map(_name_and_type, type or ()))
+    shards = ShardNames(out)
+
+    def existing() -> list[str]:
+        images = Path(out).rglob("*") if is_images else ()
+        return list(map(str, images)) or shards.existing()
+
+    start = time.perf_counter()
+    source = None
     try:
-        with one_line_errors():
-            existing = ShardNames(out).existing
-            if is_images:
-                existing = functools.partial(_files_in, out)
-        with (
-            reports_interrupt(existing),
-            Bar("converting") as bar,
-            one_line_errors(),
-            opened as ds,
-        ):
-            if ds is None:
+        with reports_interrupt(existing), progress_bar("converting") as bar:
+            if is_records and where is None:
                 source = open_source(
                     sources, columns=names, types=types, on_error=on_error.value
                 )
-                files = write_tfrecords(source, out, progress=bar, **options)
+                files = write_tfrecords(
+                    source, out, progress=bar, overwrite=overwrite, **options
+                )
                 n_records = source.n_rows
-            elif is_table:
-                n_records = write_table(
-                    ds if names is None else ds.select_columns(names),
-                    out,
-                    text=names_in(text, "--text") or (),
-                    optional=names_in(optional, "--optional") or (),
-                    overwrite=overwrite,
-                    progress=bar,
-                )
-                files = [out]
-            elif is_images:
-                files = write_images(
-                    ds,
-                    out,
-                    image=names[0] if names else "image",
-                    overwrite=overwrite,
-                    progress=bar,
-                )
-                n_records = len(files)
             else:
-                files, n_records = _write_records(ds, out, bar, options)
+                with _dataset(sources, where) as ds:
+                    if is_table:
+                        n_records = write_table(
+                            ds if names is None else ds.select_columns(names),
+                            out,
+                            text=names_in(text, "--text") or (),
+                            optional=names_in(optional, "--optional") or (),
+                            overwrite=overwrite,
+                            progress=bar,
+                        )
+                        files = [out]
+                    elif is_images:
+                        image = names[0] if names else "image"
+                        files = write_images(
+                            ds, out, image=image, overwrite=overwrite, progress=bar
+                        )
+                        n_records = len(files)
+                    else:
+                        n_records = len(ds)
+                        files = _write_records(
+                            ds, out, bar, overwrite=overwrite, **options
+                        )
     except FileExistsError as error:
         reason = f"{error.strerror}; --overwrite replaces it"
         raise FileExistsError(error.errno, reason, error.filename) from error
     except KeyError as error:  # a column
         raise fr.Error(error.args[0]) from error
     n_bytes = sum(version_of(file)[0] for file in files)
-    if not as_json:
-        console().print(f"wrote {counted(n_records, 'record')} to {in_summary(files)}")
-    print_written(files, n_records, n_bytes, watch, as_json=as_json)
-    if source is not None:
-        _print_source(source, as_json=as_json)
+    seconds = time.perf_counter() - start
+    print_written([(files, n_records)], n_bytes, seconds, as_json=as_json)
+    if source is not None and source.n_skipped:
+        skipped = counted(source.n_skipped, "image")
+        echo(f"skipped {skipped} that cannot be read", err=True)
+    if source is not None and source.features and not as_json:
+        specs = (f"{name!r}: fr.{spec!r}" for name, spec in source.features.items())
+        echo(f"read with features={{{', '.join(specs)}, ...}}")
 
 
 @contextlib.contextmanager
@@ -232,54 +225,17 @@ def _dataset(sources: list[str], where: str | None) -> Iterator[fr.Dataset]:
 
 
 def _write_records(
-    ds: fr.Dataset, out: str, bar: Bar, options: dict[str, Any]
-) -> tuple[list[str], int]:
-    """Write records unchanged; return the files and the number of records."""
-    n_records = len(ds)
-    if not n_records:
+    ds: fr.Dataset, out: str, bar: Callable[[int, int], None], **options: Any
+) -> list[str]:
+    """Write records unchanged; return the files."""
+    if not len(ds):
         raise fr.Error("no such records")
     with fr.Writer(out, **options) as writer:
         for number, record in enumerate(ds.records):
             writer.write_record(record)
             if not number % _SHOWN_EVERY:
-                bar(number, n_records)
-    return list(writer.files), n_records
-
-
-def _files_in(directory: str) -> list[str]:
-    return [str(path) for path in Path(directory).rglob("*")]
-
-
-def _check_used(
-    out: str, *, is_records: bool, records: dict[str, object], table: dict[str, object]
-) -> None:
-    """Refuse options that the output cannot use, and outputs that cannot be written."""
-    suffix = Path(out).suffix.lower()
-    if suffix in _OTHER_SUFFIXES:
-        raise typer.BadParameter(
-            f"cannot write {suffix} files; use one of {', '.join(TABLE_SUFFIXES)}",
-            param_hint="--out",
-        )
-    is_table = suffix in TABLE_SUFFIXES
-    unused = {} if is_table else dict.fromkeys(table, f"one of {TABLE_SUFFIXES}")
-    if not is_records:
-        unused |= dict.fromkeys(records, "TFRecord files")
-    for name, output in unused.items():
-        if (records | table)[name] is not None:
-            raise typer.BadParameter(
-                f"this option requires {output} as OUT, got {redacted(out)}",
-                param_hint=name,
-            )
-
-
-def _print_source(source: Source, *, as_json: bool) -> None:
-    """Print how to read what was written, and what was skipped."""
-    if source.n_skipped:
-        skipped = counted(source.n_skipped, "image")
-        console(stderr=True).print(f"skipped {skipped} that cannot be read")
-    if source.features and not as_json:
-        specs = (f"{name!r}: fr.{spec!r}" for name, spec in source.features.items())
-        console().print(f"read with features={{{', '.join(specs)}, ...}}")
+                bar(number, len(ds))
+    return list(writer.files)
 
 
 def _name_and_type(pair: str) -> tuple[str, str]:

@@ -11,23 +11,24 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 import typer
+from typer import echo
 
 import fastrec as fr
 from fastrec.cli.arguments import Paths, Seed
-from fastrec.cli.inputs import files_of
-from fastrec.cli.preview import file_format
+from fastrec.cli.files import files_of, reports_interrupt
 from fastrec.cli.records import PlacedRecord, message_of, sampled_records
-from fastrec.cli.terminal import console, counted, printable, when_interrupted
+from fastrec.cli.terminal import counted, printable
+from fastrec.display import image_format
 from fastrec.options import extra
 from fastrec.storage.atomic import replacement
 from fastrec.storage.urls import redacted
 
-_FORMATS = ("JPEG", "PNG", "GIF", "WebP", "BMP", "TIFF")
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-_MARGIN = 4
-_CAPTION_HEIGHT = 14
+_MARGIN, _CAPTION_HEIGHT = 4, 14  # pixels
 _MAX_CAPTION = 24
 _BLACK = (0, 0, 0)
+
+_Pixels = npt.NDArray[Any]  # BGR
 
 
 def images(
@@ -44,16 +45,11 @@ def images(
         typer.Option(
             metavar="NAME",
             help="The feature with the images; by default the first that has some.",
-            show_default=False,
         ),
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Write this feature under the images.",
-            show_default=False,
-        ),
+        typer.Option(metavar="NAME", help="Write this feature under the images."),
     ] = None,
     n: Annotated[
         int, typer.Option("-n", metavar="N", min=1, help="Number of images.")
@@ -83,60 +79,66 @@ def images(
     with extra("image", "fastrec images", "cv2"):
         import cv2
     files = files_of(paths, joins=False)
-    with when_interrupted("nothing was written"):
+    with reports_interrupt():
         tiles = list(_tiles(sampled_records(files, n, seed), column, label, side))
         if not tiles:
             what = "an image" if column is None else f"a byte string {column!r}"
             raise fr.Error(f"no record has {what}")
-        sheet = _sheet(tiles, side, has_captions=label is not None)
-        _, encoded = cv2.imencode(out.suffix.lower(), sheet)
+        n_columns = math.ceil(math.sqrt(len(tiles)))
+        cells = [cell for cell, _ in tiles]
+        cells += [np.full_like(cells[0], 255)] * (-len(cells) % n_columns)
+        rows = [cells[i : i + n_columns] for i in range(0, len(cells), n_columns)]
+        sheet = cv2.vconcat([cv2.hconcat(row) for row in rows])
+        edges = ((0, _MARGIN), (0, _MARGIN), (0, 0))
+        sheet = np.pad(sheet, edges, constant_values=255)
         with replacement(out) as temporary:
+            encoded = cv2.imencode(out.suffix.lower(), sheet)[1]
             temporary.write_bytes(encoded.tobytes())
-    n_failed = sum(tile is None for tile, _ in tiles)
-    console().print(
-        f"wrote {counted(len(tiles), 'image')}, {sheet.shape[1]}x{sheet.shape[0]}, to "
-        f"{printable(out)}"
-    )
-    if n_failed:
+    height, width = sheet.shape[:2]
+    wrote = f"{counted(len(tiles), 'image')}, {width}x{height}"
+    echo(f"wrote {wrote}, to {printable(out)}")
+    if n_failed := sum(not is_read for _, is_read in tiles):
         verb = "cannot be read and is" if n_failed == 1 else "cannot be read and are"
-        console(stderr=True).print(
-            f"{counted(n_failed, 'image')} {verb} an empty frame"
-        )
+        echo(f"{counted(n_failed, 'image')} {verb} an empty frame", err=True)
         raise typer.Exit(1)
-
-
-_Pixels = npt.NDArray[Any]  # BGR
-_Tile = tuple[_Pixels | None, str]
 
 
 def _tiles(
     records: list[PlacedRecord], column: str | None, label: str | None, side: int
-) -> Iterator[_Tile]:
-    """Yield the image and caption of each record; None for one that cannot be read."""
+) -> Iterator[tuple[_Pixels, bool]]:
+    """Yield the cell of each image, and whether the image can be read."""
+    import cv2
+
+    bottom = _MARGIN + side
+    height = bottom + (0 if label is None else _CAPTION_HEIGHT)
     for record in records:
         message = message_of(record.data)
-        values: dict[Any, Any] = {} if message is None else message.context
+        values: dict[Any, Any] = {} if isinstance(message, str) else message.context
+        firsts = {name: x[0] for name, x in values.items() if x is not None and len(x)}
         if column is None:
-            column = next(filter(lambda name: _image_in(values[name]), values), None)
-            if column is None:
-                continue
-        data = _first(values.get(column))
+            column = next(filter(lambda name: _is_image(firsts[name]), firsts), None)
+        data = firsts.get(column)
         if not isinstance(data, bytes):
             continue
-        tile = _tile(data, side)
-        caption = f"record {record.number}" if tile is None else ""
-        if label is not None and tile is not None:
-            caption = _caption(_first(values.get(label)))
-        yield tile, caption
+        cell = np.full((height, bottom, 3), 255, np.uint8)
+        pixels = _scaled(data, side)
+        if pixels is None:
+            text, at = (
+                f"record {record.number}",
+                (2 * _MARGIN, _CAPTION_HEIGHT + _MARGIN),
+            )
+            cv2.rectangle(cell, (_MARGIN, _MARGIN), (bottom - 1, bottom - 1), _BLACK)
+        else:
+            text, at = _caption(firsts.get(label)), (_MARGIN, height - _MARGIN)
+            top, left = (_MARGIN + (side - x) // 2 for x in pixels.shape[:2])
+            cell[top : top + len(pixels), left : left + pixels.shape[1]] = pixels
+        if pixels is None or label is not None:
+            cv2.putText(cell, text, at, cv2.FONT_HERSHEY_PLAIN, 0.8, _BLACK)
+        yield cell, pixels is not None
 
 
-def _first(values: Any) -> Any:
-    return None if values is None or not len(values) else values[0]
-
-
-def _image_in(values: Any) -> bool:
-    data = _first(values)
-    return isinstance(data, bytes) and file_format(data) in _FORMATS
+def _is_image(value: object) -> bool:
+    return isinstance(value, bytes) and image_format(value) != ""
 
 
 def _caption(value: Any) -> str:
@@ -145,8 +147,8 @@ def _caption(value: Any) -> str:
     return text if len(text) <= _MAX_CAPTION else text[: _MAX_CAPTION - 3] + "..."
 
 
-def _tile(data: bytes, side: int) -> _Pixels | None:
-    """Return an image in a white square, or None if it cannot be read."""
+def _scaled(data: bytes, side: int) -> _Pixels | None:
+    """Return an image of at most `side` pixels, or None if it cannot be read."""
     import cv2
 
     pixels = None
@@ -156,34 +158,6 @@ def _tile(data: bytes, side: int) -> _Pixels | None:
         return None
     height, width = pixels.shape[:2]
     scale = min(1.0, side / max(height, width))
-    width, height = max(1, round(width * scale)), max(1, round(height * scale))
-    top, left = (side - height) // 2, (side - width) // 2
-    square = np.full((side, side, 3), 255, np.uint8)
-    square[top : top + height, left : left + width] = cv2.resize(
-        pixels, (width, height), interpolation=cv2.INTER_AREA
-    )
-    return square
-
-
-def _sheet(tiles: list[_Tile], side: int, *, has_captions: bool) -> _Pixels:
-    """Return the images in rows, as square as possible."""
-    import cv2
-
-    bottom = _MARGIN + side  # of an image in its cell
-    height = bottom + (_CAPTION_HEIGHT if has_captions else 0)
-    cells = []
-    for tile, caption in tiles:
-        cell = np.full((height, bottom, 3), 255, np.uint8)
-        text_at = _MARGIN, bottom + _CAPTION_HEIGHT - _MARGIN
-        if tile is None:
-            text_at = 2 * _MARGIN, _CAPTION_HEIGHT + _MARGIN
-            cv2.rectangle(cell, (_MARGIN, _MARGIN), (bottom - 1, bottom - 1), _BLACK)
-        else:
-            cell[_MARGIN:bottom, _MARGIN:] = tile
-        cv2.putText(cell, caption, text_at, cv2.FONT_HERSHEY_PLAIN, 0.8, _BLACK)
-        cells.append(cell)
-    n_columns = math.ceil(math.sqrt(len(cells)))
-    cells += [np.full_like(cells[0], 255)] * (-len(cells) % n_columns)
-    rows = [cells[i : i + n_columns] for i in range(0, len(cells), n_columns)]
-    sheet = cv2.vconcat([cv2.hconcat(row) for row in rows])
-    return np.pad(sheet, ((0, _MARGIN), (0, _MARGIN), (0, 0)), constant_values=255)
+    shape = max(1, round(width * scale)), max(1, round(height * scale))
+    scaled: _Pixels = cv2.resize(pixels, shape, interpolation=cv2.INTER_AREA)
+    return scaled

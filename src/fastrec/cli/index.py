@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import echo, secho
 
 import fastrec as fr
 from fastrec.cli.arguments import AsJson, Paths, RayAddress
-from fastrec.cli.inputs import files_of, indexed, one_line_errors
-from fastrec.cli.terminal import (
-    Bar,
-    Stopwatch,
-    console,
-    counted,
-    json_line,
-    json_path,
-    printable,
-    size,
-    when_interrupted,
-)
+from fastrec.cli.files import files_of, indexed
+from fastrec.cli.terminal import counted, print_json, print_table, printable, size
 from fastrec.storage.compression import contents_of
 from fastrec.storage.index import write_tfrecord2idx
 
@@ -37,15 +29,13 @@ def index(
             metavar="DIR",
             help="Where to keep the indexes, instead of the user's cache; pass the same "
             "index_dir= to fastrec.open.",
-            show_default=False,
         ),
     ] = None,
     next_to_data: Annotated[
         bool,
         typer.Option(
             help="Keep the indexes in .fastrec/index.frecidx in the common directory of "
-            "the files, where fastrec.open always looks; it may be copied with them.",
-            show_default=False,
+            "the files, where fastrec.open always looks; it may be copied with them."
         ),
     ] = False,
     rank: Annotated[
@@ -60,7 +50,6 @@ def index(
             metavar="DIR",
             help="Also write DIR/NAME.idx for each file NAME, in the text format of "
             "DALI's tfrecord2idx.",
-            show_default=False,
         ),
     ] = None,
     ray: RayAddress = None,
@@ -82,67 +71,40 @@ def index(
             "requires --index-dir, a directory that all nodes share, and no --world-size",
             param_hint="--ray",
         )
-    out = console()
-    watch = Stopwatch()
-    with when_interrupted("complete indexes are kept"):
-        inputs = files_of(paths, joins=False)
-        if ray is not None and index_dir is not None:
-            counts, n_walked = _indexed_by_ray(inputs, index_dir, ray)
-        else:
-            counts, n_walked = indexed(
-                inputs,
-                index_dir=index_dir,
-                next_to_data=next_to_data,
-                rank=rank,
-                world_size=world_size,
-            )
-    seconds = watch.seconds
+    files = files_of(paths, joins=False)
+    start = time.perf_counter()
+    try:
+        counts, n_read = indexed(
+            files,
+            ray,
+            index_dir=index_dir,
+            next_to_data=next_to_data,
+            rank=rank,
+            world_size=world_size,
+        )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("complete indexes are kept") from None
+    seconds = time.perf_counter() - start
     if tfrecord2idx is not None:
         _write_texts(counts, tfrecord2idx, index_dir)
+    n_records = sum(counts.values())
     if as_json:
-        files = [
-            {"path": json_path(path), "n_records": count}
-            for path, count in counts.items()
-        ]
-        fields = {"files": files, "n_records": sum(counts.values())}
-        fields |= {"n_bytes_indexed": n_walked, "seconds": seconds}
-        out.print(json_line(fields))
+        listed = [{"path": path, "n_records": n} for path, n in counts.items()]
+        fields = {"n_bytes_indexed": n_read, "seconds": seconds}
+        print_json({"files": listed, "n_records": n_records, **fields})
         return
-
-    out.print(f"{'records':>15}  file", style="bold")
-    for path, count in counts.items():
-        out.print(f"{count:>15,}  {printable(path)}")
-    total = counted(sum(counts.values()), "record")
-    out.print(f"{total} in {counted(len(counts), 'file')}", style="bold")
-    if n_walked:
-        out.print(
-            f"indexed {size(n_walked)} in {seconds:.2f} s "
-            f"({size(n_walked / seconds)}/s)"
-        )
+    rows = [[printable(path), f"{n:,}"] for path, n in counts.items()]
+    print_table(["file", "records"], rows)
+    total = f"{counted(n_records, 'record')} in {counted(len(counts), 'file')}"
+    secho(total, bold=True)
+    if n_read:
+        speed = size(n_read / seconds)
+        echo(f"indexed {size(n_read)} in {seconds:.2f} s ({speed}/s)")
     else:
-        out.print("nothing to do: all files are indexed")
+        echo("nothing to do: all files are indexed")
     if tfrecord2idx is not None:
-        out.print(
-            f"wrote {counted(len(counts), '.idx file')} to {printable(tfrecord2idx)}"
-        )
-
-
-def _indexed_by_ray(
-    files: Sequence[str], index_dir: Path, address: str
-) -> tuple[dict[str, int], int]:
-    """Return the number of records in each file, and the bytes of all files."""
-    from fastrec.ray import jobs  # slow to import
-
-    n_walked = 0
-    with jobs.cluster(address), Bar("indexing", "bytes") as bar, one_line_errors():
-
-        def show(done: int, total: int) -> None:
-            nonlocal n_walked
-            n_walked = done
-            bar(done, total)
-
-        counts = jobs.index_files(files, index_dir, show)
-    return counts, n_walked
+        texts = counted(len(counts), ".idx file")
+        echo(f"wrote {texts} to {printable(tfrecord2idx)}")
 
 
 def _write_texts(files: Iterable[str], directory: Path, index_dir: Path | None) -> None:

@@ -3,47 +3,19 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 import fastrec as fr
-from fastrec import _core
 from fastrec.cli.terminal import counted, printable
-from fastrec.display import image_format
-from fastrec.storage.compression import GZIP_MAGIC
+from fastrec.display import image_format, image_size
 
 _MAX_TEXT_BYTES = 50
 _MAX_HEX_BYTES = 8
 _MAX_ITEMS = 4  # of an array
 _MAX_NAME_WIDTH = 30
-
-# First bytes of formats; WAV has its name after a RIFF header.
-_MAGIC = {
-    b"BM": "BMP",
-    b"II*\x00": "TIFF",
-    b"MM\x00*": "TIFF",
-    b"\x93NUMPY": "npy",
-    GZIP_MAGIC: "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\x03\x04": "zip",
-    b"fLaC": "FLAC",
-    b"OggS": "Ogg",
-    b"ID3": "MP3",
-}
-
-
-def file_format(data: bytes) -> str:
-    """Return the name of a format by the first bytes of `data`; "" if unknown."""
-    if kind := image_format(data):
-        return kind
-    if data[:4] == b"RIFF" and data[8:12].isalnum():
-        return "WAV" if data[8:12] == b"WAVE" else "RIFF"
-    # Two bytes may match by chance, so check the size field of BMP, too.
-    if data[:2] == b"BM" and data[2:6] != len(data).to_bytes(4, "little"):
-        return ""
-    return next((name for magic, name in _MAGIC.items() if data.startswith(magic)), "")
 
 
 def preview(value: object) -> str:
@@ -54,31 +26,16 @@ def preview(value: object) -> str:
         return _preview_bytes(value)
     if isinstance(value, (float, np.floating)):
         return f"{float(value):.6g}"
-    if isinstance(value, (int, np.generic)):
-        return str(value)
-    items: Sequence[Any] | fr.BytesArray | fr.RaggedArray | np.ndarray
-    if isinstance(value, np.ndarray):
-        shape = "x".join(f"{size:,}" for size in value.shape)
-        items, kind = value.ravel(), f"{shape} {value.dtype}"
-    elif isinstance(value, fr.BytesArray):
-        items, kind = value, counted(len(value), "string")
-        if value.ndim > 1:
-            kind = f"{'x'.join(map(str, value.shape))} strings"
-    elif isinstance(value, fr.RaggedArray):
-        items, kind = value, counted(len(value), "row")
-    elif isinstance(value, (list, tuple)):
-        items, kind = value, counted(len(value), "value")
-    else:
-        return type(value).__name__
+    if not isinstance(value, (np.ndarray, fr.BytesArray, fr.RaggedArray, list, tuple)):
+        return printable(value)
+    items: Any = value.ravel() if isinstance(value, np.ndarray) else value
     shown = [preview(items[i]) for i in range(min(len(items), _MAX_ITEMS))]
-    if len(items) <= len(shown) and (not shown or np.ndim(items) == np.ndim(value)):
+    if len(shown) == len(items) and np.ndim(items) == np.ndim(value):
         return f"[{', '.join(shown)}]"
+    kind = counted(len(value), "value")
+    if isinstance(value, np.ndarray):
+        kind = f"{'x'.join(f'{side:,}' for side in value.shape)} {value.dtype}"
     return f"[{', '.join(shown)}, ...] {kind}"
-
-
-def preview_row(row: Mapping[str, object]) -> list[str]:
-    """Return one aligned line per feature of a row."""
-    return aligned({name: preview(value) for name, value in row.items()})
 
 
 def aligned(texts: Mapping[Any, str]) -> list[str]:
@@ -93,19 +50,18 @@ def aligned(texts: Mapping[Any, str]) -> list[str]:
 
 def _preview_bytes(data: bytes) -> str:
     count = counted(len(data), "byte")
-    if kind := file_format(data):
-        size = _core.image_size(data)
+    if kind := image_format(data):
+        size = image_size(data)
         return f"{kind}{f' {size[0]}x{size[1]}' if size else ''}, {count}"
     is_short = len(data) <= _MAX_TEXT_BYTES
-    if (
-        text := _text_of(data if is_short else data[: _MAX_TEXT_BYTES - 4])
-    ) is not None:
+    text = text_of(data if is_short else data[: _MAX_TEXT_BYTES - 4])
+    if text is not None:
         return repr(text) if is_short else f"{text + '...'!r} ({count})"
     some = data[:_MAX_HEX_BYTES].hex(" ")
     return f"<{count}: {some}{' ...' * (len(data) > _MAX_HEX_BYTES)}>"
 
 
-def _text_of(data: bytes) -> str | None:
+def text_of(data: bytes) -> str | None:
     """Return UTF-8 text, without a character that is cut at its end; None if binary."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data)

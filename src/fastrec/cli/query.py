@@ -15,21 +15,13 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from typer import echo
 
-import fastrec as fr
-from fastrec.cli.arguments import AsJson, Paths
-from fastrec.cli.inputs import files_of, indexed
-from fastrec.cli.outputs import Overwrite
+from fastrec.cli.arguments import AsJson, Overwrite, Paths
+from fastrec.cli.files import opened, reports_interrupt
 from fastrec.cli.preview import preview
 from fastrec.cli.sql import Table
-from fastrec.cli.terminal import (
-    console,
-    counted,
-    json_line,
-    print_table,
-    printable,
-    when_interrupted,
-)
+from fastrec.cli.terminal import counted, json_line, print_table, printable
 from fastrec.storage.atomic import replacement
 from fastrec.storage.paths import is_remote
 
@@ -51,7 +43,6 @@ def query(
             metavar="SQL",
             help="A query of DuckDB over the table records, such as "
             "'SELECT label, count(*) FROM records GROUP BY label'.",
-            show_default=False,
         ),
     ],
     *,
@@ -63,7 +54,6 @@ def query(
             *("--out", "-o"),
             metavar="OUT",
             help="Write the rows to a file that ends in .parquet, .csv, .tsv or .jsonl.",
-            show_default=False,
         ),
     ] = None,
     overwrite: Overwrite = False,
@@ -76,14 +66,11 @@ def query(
     """
     if as_json + as_csv + (out is not None) > 1:
         raise typer.BadParameter("only one of --json, --csv and --out is possible")
-    files = files_of(paths, joins=False)
-    indexed(files)  # behind a progress bar
-    table = Table(fr.open(files))
-    screen = console()
+    table = Table(opened(paths))
     if out is not None:
-        with when_interrupted("nothing was written"):
+        with reports_interrupt():
             n_rows = _write(table, sql, out, overwrite=overwrite)
-        screen.print(f"wrote {counted(n_rows, 'row')} to {printable(out)}")
+        echo(f"wrote {counted(n_rows, 'row')} to {printable(out)}")
     elif as_csv:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "rows.csv")
@@ -92,13 +79,13 @@ def query(
                 shutil.copyfileobj(file, sys.stdout)
     elif as_json:
         for line in _json_lines(table, sql):
-            screen.print(line)
+            echo(line)
     else:
         rows = table.rows(sql)
         shown = [list(map(_cell, row)) for row in itertools.islice(rows, _MAX_SHOWN)]
-        print_table(screen, [printable(name) for name, _ in table.head], shown)
+        print_table([printable(name) for name, _ in table.head], shown)
         if next(rows, None) is not None:
-            screen.print("... and more rows; --csv, --json and --out have all")
+            echo("... and more rows; --csv, --json and --out have all")
 
 
 def _write(table: Table, sql: str, out: str, *, overwrite: bool) -> int:
@@ -115,12 +102,9 @@ def _write(table: Table, sql: str, out: str, *, overwrite: bool) -> int:
         raise FileExistsError(errno.EEXIST, reason, str(path))
     with replacement(path) as temporary:
         if not _FORMATS[suffix]:
-            n_rows = 0
             with temporary.open("w", encoding="utf-8") as file:
-                for line in _json_lines(table, sql):
-                    file.write(f"{line}\n")
-                    n_rows += 1
-            return n_rows
+                lines = _json_lines(table, sql)
+                return sum(1 for line in lines if file.write(f"{line}\n"))
         target = str(temporary).replace("'", "''")
         inner = sql.strip().rstrip(";")
         [(n_rows,)] = table.rows(
@@ -152,8 +136,7 @@ def _plain(value: Any, kind: str) -> Any:
 def _cell(value: object) -> str:
     if value is None:
         return "NULL"
-    if isinstance(value, str):
-        text = printable(value)
-        return f"{text[:_MAX_CHARACTERS]}..." if len(text) > _MAX_CHARACTERS else text
-    is_previewed = isinstance(value, (float, bytes, list, tuple))
-    return preview(value) if is_previewed else printable(str(value))
+    if isinstance(value, (float, bytes, list, tuple)):
+        return preview(value)
+    text = printable(value)
+    return f"{text[:_MAX_CHARACTERS]}..." if len(text) > _MAX_CHARACTERS else text

@@ -1,28 +1,38 @@
-"""Records of files with their places, and their features without a schema."""
+"""``fastrec head``, ``sample`` and ``count``: records and their places."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import typer
+from typer import echo
 
 import fastrec as fr
-from fastrec import _core
-from fastrec.cli.inputs import indexed
-from fastrec.cli.preview import aligned, preview
+from fastrec.cli.arguments import (
+    AsJson,
+    Columns,
+    NumRecords,
+    Paths,
+    Seed,
+    Where,
+    names_in,
+)
+from fastrec.cli.files import files_of, indexed
+from fastrec.cli.preview import aligned, preview, text_of
 from fastrec.cli.sql import matching_rows
-from fastrec.cli.terminal import counted, json_line, json_path, printable
+from fastrec.cli.terminal import counted, print_json, printable
+from fastrec.display import image_format
 from fastrec.hints import no_column
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-Numbers: TypeAlias = npt.NDArray[np.int64]
+from fastrec.storage.pipes import PipePath
 
 _MAX_STEPS = 3
+
+_Numbers = npt.NDArray[np.int64]
 
 
 class PlacedRecord(NamedTuple):
@@ -33,59 +43,133 @@ class PlacedRecord(NamedTuple):
     data: bytes
 
 
+def head(
+    paths: Paths,
+    *,
+    n: NumRecords = 5,
+    record: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=0,
+            help="Print only this record, counted from 0 over all files.",
+        ),
+    ] = None,
+    columns: Columns = None,
+    where: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the first records.
+
+    It reads no more of the files than it prints, so it answers at once. With --record,
+    the files are indexed, but pipes are read in sequence. With --where, all files are
+    indexed, and the columns of the condition are decoded first.
+    """
+    if record is not None and where is not None:
+        raise typer.BadParameter("--record and --where exclude each other")
+    files = files_of(paths, joins=False, allows_pipes=where is None)
+    records: Iterable[PlacedRecord]
+    if where is not None:
+        records = _records_at(files, _matching(files, where, n))
+    elif record is None or any(isinstance(path, PipePath) for path in files):
+        begin, end = (0, n) if record is None else (record, record + 1)
+        records = itertools.islice(first_records(files), begin, end)
+    else:
+        counts, _ = indexed(files)
+        if record >= sum(counts[path] for path in files):
+            raise typer.BadParameter(
+                f"must be less than the number of records, got {record}",
+                param_hint="--record",
+            )
+        records = _records_at(files, np.array([record]))
+    _print_records(n, records, files, columns, where, as_json=as_json)
+
+
+def sample(
+    paths: Paths,
+    *,
+    n: NumRecords = 5,
+    seed: Seed = 0,
+    columns: Columns = None,
+    where: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print random records, in the order of the files.
+
+    All records are equally likely. The same seed gives the same records. It indexes the
+    files; compressed files are read once.
+    """
+    files = files_of(paths, joins=False)
+    records = sampled_records(files, n, seed, where)
+    _print_records(n, records, files, columns, where, as_json=as_json)
+
+
+def count(paths: Paths, *, where: Where = None, as_json: AsJson = False) -> None:
+    """Count the records of all files, and print one number.
+
+    It uses the indexes of the files, and builds those that are missing. With --where,
+    only the columns of the condition are decoded.
+    """
+    files = files_of(paths, joins=False)
+    counts, _ = indexed(files)
+    n_each = [counts[path] for path in files]
+    if where is not None:
+        numbers = _matching(files, where)
+        n_each = np.diff(np.searchsorted(numbers, np.cumsum([0, *n_each]))).tolist()
+    if not as_json:
+        echo(sum(n_each))
+        return
+    pairs = zip(files, n_each, strict=True)
+    listed = [{"path": path, "n_records": n} for path, n in pairs]
+    print_json({"n_records": sum(n_each), "files": listed})
+
+
+# Reading.
+
+
 def first_records(files: Sequence[str]) -> Iterator[PlacedRecord]:
     """Yield the records of files in order. It needs no index, and opens no file early."""
     for path in files:
-        records = fr.read_records(path, num_threads=0)
-        for number, data in enumerate(records):
+        for number, data in enumerate(fr.read_records(path, num_threads=0)):
             yield PlacedRecord(path, number, data)
-
-
-def records_at(files: Sequence[str], numbers: Numbers) -> Iterator[PlacedRecord]:
-    """Yield the records with ascending `numbers` over all files.
-
-    It indexes the files up to the last of these records.
-    """
-    for path in files:
-        if not len(numbers):
-            return
-        (n_records,) = indexed([path])[0].values()
-        here = numbers[numbers < n_records]
-        yield from _records_of(path, here)
-        numbers = numbers[len(here) :] - n_records
 
 
 def sampled_records(
     files: Sequence[str], n: int, seed: int, where: str | None = None
 ) -> list[PlacedRecord]:
     """Return up to `n` records of the files, chosen at random, in their order."""
-    counts, _ = indexed(files)
-    numbers: Numbers = np.arange(sum(counts[path] for path in files))
-    if where is not None:
-        numbers = matching_rows(fr.open(files), where)
+    numbers: _Numbers
+    if where is None:
+        counts, _ = indexed(files)
+        numbers = np.arange(sum(counts[path] for path in files))
+    else:
+        numbers = _matching(files, where)
     rng = np.random.default_rng(seed)
     chosen = rng.choice(numbers, min(n, len(numbers)), replace=False)
-    return list(records_at(files, np.sort(chosen)))
+    return list(_records_at(files, np.sort(chosen)))
 
 
-def _records_of(path: str, numbers: Numbers) -> Iterator[PlacedRecord]:
-    """Yield the records of one file with ascending `numbers`."""
-    ds = fr.open(path)
-    if not ds.is_streamed:
-        records = ds.select(numbers).records
-        for number, data in zip(numbers.tolist(), records, strict=True):
-            yield PlacedRecord(path, number, data)
-        return
-    wanted = set(numbers.tolist())
-    for number, data in enumerate(ds.records):
-        if number in wanted:
-            yield PlacedRecord(path, number, data)
-            wanted.remove(number)
-        if not wanted:
-            return
+def _matching(files: Sequence[str], where: str, limit: int | None = None) -> _Numbers:
+    indexed(files)  # behind a progress bar
+    return matching_rows(fr.open(files), where, limit)
 
 
-# Printing.
+def _records_at(files: Sequence[str], numbers: _Numbers) -> Iterator[PlacedRecord]:
+    """Yield the records with ascending `numbers` over all files."""
+    counts, _ = indexed(files)
+    ends = np.cumsum([counts[path] for path in files])
+    ds = fr.open(files)
+    records: Iterator[bytes]
+    if ds.is_streamed:
+        wanted = np.zeros(max(numbers, default=-1) + 1, np.bool_)
+        wanted[numbers] = True
+        records = itertools.compress(ds.records, wanted.tolist())
+    else:
+        records = iter(ds.select(numbers).records)
+    for number, data in zip(numbers.tolist(), records, strict=True):
+        file = int(np.searchsorted(ends, number, "right"))
+        path = files[file]
+        yield PlacedRecord(path, number - int(ends[file]) + counts[path], data)
 
 
 class _Message(NamedTuple):
@@ -102,78 +186,78 @@ class _Message(NamedTuple):
         )
 
 
-def message_of(data: bytes) -> _Message | None:
-    """Return the features of a record, or None if it is another message."""
+def message_of(data: bytes) -> _Message | str:
+    """Return the features of a record, or what another message looks like."""
     with contextlib.suppress(fr.DecodeError):
         return _Message(*fr.decode_sequence_example(data))
-    with contextlib.suppress(fr.DecodeError):  # a field 2 that is not lists is unknown
+    try:  # a field 2 that is not lists is unknown
         return _Message(fr.decode_example(data), {})
-    return None
+    except fr.DecodeError as error:
+        if looks := error.reason.partition("looks like ")[2]:
+            return looks
+    is_text = text_of(data) is not None
+    return image_format(data) or ("UTF-8 text" if is_text else "unknown")
 
 
-def print_records(
-    out: Console,
+# Printing.
+
+
+def _print_records(
+    n_wanted: int,
     records: Iterable[PlacedRecord],
-    columns: list[str] | None,
+    files: Sequence[str],
+    names: str | None,
+    where: str | None,
     *,
     as_json: bool,
-) -> int:
-    """Print records, and return how many there were.
+) -> None:
+    """Print records, or that none was found.
 
-    Raises
-    ------
-    Error
-        If no record has one of the `columns`.
+    Raises an Error if no record has one of the columns.
     """
-    n_printed = 0
+    columns = names_in(names)
     missing, known = set(columns or ()), set[str]()
+    is_first = True
     for record in records:
         message = message_of(record.data)
-        if message is not None:
-            names = {str(name) for part in message for name in part}
-            missing -= names
-            known |= names
+        if not isinstance(message, str):
+            found = {str(name) for part in message for name in part}
+            missing -= found
+            known |= found
             message = message if columns is None else message.chosen(columns)
         if as_json:
-            out.print(json_line(_fields(record, message)))
+            print_json(_fields(record, message))
         else:
             lines = _lines(record, message, columns or ())
-            out.print(("\n" if n_printed else "") + "\n".join(lines))
-        n_printed += 1
+            echo(("" if is_first else "\n") + "\n".join(lines))
+        is_first = False
     if known and missing:
         raise fr.Error(no_column(min(missing), sorted(known), "any of these records"))
-    return n_printed
+    if n_wanted and is_first and not as_json:
+        such = "" if where is None else "such "
+        echo(f"no {such}records in {counted(len(files), 'file')}")
 
 
-def none_found(files: Sequence[str], where: str | None) -> str:
-    """Return what to print if there are no records."""
-    such = "" if where is None else "such "
-    return f"no {such}records in {counted(len(files), 'file')}"
-
-
-def _fields(record: PlacedRecord, message: _Message | None) -> dict[str, object]:
+def _fields(record: PlacedRecord, message: _Message | str) -> dict[str, object]:
     """Return a record as JSON: lists of values, as the record has them."""
-    fields: dict[str, object] = {"path": json_path(record.path)}
-    fields["record"] = record.number
-    if message is None:
+    fields: dict[str, object] = {"path": record.path, "record": record.number}
+    if isinstance(message, str):
         return {**fields, "bytes": record.data}
     fields["features"] = {
         name: [] if values is None else values
         for name, values in message.context.items()
     }
-    if message.lists:
-        fields["feature_lists"] = message.lists
-    return fields
+    return fields | ({"feature_lists": message.lists} if message.lists else {})
 
 
 def _lines(
-    record: PlacedRecord, message: _Message | None, columns: Sequence[str]
+    record: PlacedRecord, message: _Message | str, columns: Sequence[str]
 ) -> Iterator[str]:
     size = counted(len(record.data), "byte")
     yield f"record {record.number:,} of {printable(record.path)}, {size}"
-    if message is None:
-        looks = _core.describe_foreign(record.data)
-        yield f"  not a tf.train.Example{f'; it looks like {looks}' if looks else ''}"
+    if isinstance(message, str):
+        looks = "" if message == "unknown" else f"; it looks like {message}"
+        yield f"  not a tf.train.Example{looks}"
         yield f"  {preview(record.data)}"
         return
     texts: dict[str | bytes, str] = dict.fromkeys(columns, "absent")
@@ -189,7 +273,7 @@ def _values_text(values: Any) -> str:
 
 
 def _steps_text(steps: Sequence[Any]) -> str:
-    shown = ", ".join(map(_values_text, steps[:_MAX_STEPS]))
+    shown = list(map(_values_text, steps[:_MAX_STEPS]))
     if len(steps) > _MAX_STEPS:
-        return f"{counted(len(steps), 'step')}: {shown}, ..."
-    return f"{counted(len(steps), 'step')}: {shown}" if steps else "0 steps"
+        shown.append("...")
+    return ": ".join(filter(None, [counted(len(steps), "step"), ", ".join(shown)]))

@@ -23,16 +23,10 @@ from jinja2 import Environment
 
 import fastrec as fr
 from fastrec.cli.arguments import Paths
-from fastrec.cli.inputs import files_of, indexed
+from fastrec.cli.files import files_of, indexed, reports_interrupt
 from fastrec.cli.preview import preview
 from fastrec.cli.stats import ColumnSummary, summary
-from fastrec.cli.terminal import (
-    console,
-    counted,
-    printable,
-    size,
-    when_interrupted,
-)
+from fastrec.cli.terminal import counted, printable, size
 from fastrec.display import as_text, image_uri, picture_of, table, value_html
 from fastrec.options import MissingExtraError
 from fastrec.storage.atomic import replacement
@@ -90,7 +84,7 @@ def report(
         raise typer.BadParameter(
             f"must end in .html, got {output}", param_hint="--output"
         )
-    with when_interrupted("nothing was written"):
+    with reports_interrupt():
         files = files_of(paths, joins=False)
         counts, _ = indexed(files)
         ds = fr.open(files)
@@ -103,7 +97,7 @@ def report(
         text = environment.from_string(source).render(_content(ds, counts, label))
         with replacement(output) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    console().print(f"wrote {printable(output)}: {size(len(text.encode()))}")
+    typer.echo(f"wrote {printable(output)}: {size(len(text.encode()))}")
 
 
 def _shown(value: Any) -> Any:

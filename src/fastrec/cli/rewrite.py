@@ -3,53 +3,44 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.models import OptionInfo
 
 from fastrec.cli.arguments import (
     AsJson,
     Compression,
     CompressionOption,
+    MaxShardBytes,
     NumShards,
+    Overwrite,
     RayAddress,
     Seed,
     Threads,
+    compression_of,
     size_in_bytes,
 )
-from fastrec.cli.inputs import files_of, indexed, one_line_errors
-from fastrec.cli.outputs import (
-    MaxShardBytes,
-    MaxShardRecords,
-    NoSync,
-    Overwrite,
+from fastrec.cli.files import (
     check_suffix,
-    in_summary,
+    files_of,
+    indexed,
     print_written,
     reports_interrupt,
 )
-from fastrec.cli.terminal import Bar, Stopwatch, console, counted
+from fastrec.cli.terminal import progress_bar
 from fastrec.options import default_num_threads
 from fastrec.rewrite import copy
 from fastrec.rewrite import shuffle as shuffling
-from fastrec.rewrite.copy import Written
 from fastrec.storage.compression import contents_of
-from fastrec.storage.parallel import Progress
 from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shards import ShardOptions
 
 _DEFAULT_SHARD_BYTES = 200_000_000
-
-
-def _out(text: str) -> OptionInfo:
-    option: OptionInfo = typer.Option("--out", "-o", metavar="OUT", help=text)
-    return option
-
 
 _Inputs = Annotated[
     list[str],
@@ -57,13 +48,22 @@ _Inputs = Annotated[
         metavar="PATH",
         help="Files, directories (searched recursively), globs in quotes, or - for "
         "stdin, in this order. The files of a glob or directory are sorted by name.",
-        show_default=False,
     ),
 ]
-_Level = Annotated[
-    int | None,
-    typer.Option(min=0, max=9, help="zlib's level, 6 by default.", show_default=False),
+_Level = Annotated[int | None, typer.Option(min=0, max=9, help="zlib's, 6 by default.")]
+_MaxShardRecords = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of records in a shard.")
 ]
+_NoSync = Annotated[
+    bool,
+    typer.Option(
+        "--no-sync", help="Do not flush files to the disk before renaming them."
+    ),
+]
+
+
+def _out(text: str) -> Any:
+    return typer.Option("--out", "-o", metavar="OUT", help=text)
 
 
 def shuffle(
@@ -85,16 +85,12 @@ def shuffle(
     ] = 1_000_000_000,
     cache_dir: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Expand compressed files to DIR, each once.",
-            show_default=False,
-        ),
+        typer.Option(metavar="DIR", help="Expand compressed files to DIR, each once."),
     ] = None,
     compression: CompressionOption = Compression.NONE,
     level: _Level = None,
     overwrite: Overwrite = False,
-    no_sync: NoSync = False,
+    no_sync: _NoSync = False,
     threads: Threads = None,
     ray: RayAddress = None,
     as_json: AsJson = False,
@@ -107,28 +103,24 @@ def shuffle(
     """
     options = _shard_options(out, compression, level, overwrite, no_sync, threads)
     files = files_of(paths, joins=True)
-    rewrite_options: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "num_shards": num_shards or 1,
         "seed": seed,
         "memory": memory,
         "cache_dir": None if cache_dir is None else str(cache_dir),
     }
-    with reports_interrupt(_names_of(out).existing):
-        if ray is not None:
-            from fastrec.ray import jobs  # slow to import
-
-            rewrite = partial(
-                jobs.shuffle_files, files, out, options, **rewrite_options
-            )
-            with jobs.cluster(ray):
-                _run(
-                    "shuffling", lambda show: [rewrite(progress=show)], as_json=as_json
-                )
+    with reports_interrupt(ShardNames(out).existing):
+        if ray is None:
+            if cache_dir is None:
+                _index(files)
+            rewrite = partial(shuffling.shuffle, files, out, options, **arguments)
+            _run("shuffling", lambda show: [rewrite(progress=show)], as_json=as_json)
             return
-        if cache_dir is None:
-            _index(files)
-        rewrite = partial(shuffling.shuffle, files, out, options, **rewrite_options)
-        _run("shuffling", lambda show: [rewrite(progress=show)], as_json=as_json)
+        from fastrec.ray import jobs  # slow to import
+
+        rewrite = partial(jobs.shuffle_files, files, out, options, **arguments)
+        with jobs.cluster(ray):
+            _run("shuffling", lambda show: [rewrite(progress=show)], as_json=as_json)
 
 
 def reshard(
@@ -144,11 +136,11 @@ def reshard(
     ],
     num_shards: NumShards = None,
     max_shard_bytes: MaxShardBytes = None,
-    max_shard_records: MaxShardRecords = None,
+    max_shard_records: _MaxShardRecords = None,
     compression: CompressionOption = Compression.NONE,
     level: _Level = None,
     overwrite: Overwrite = False,
-    no_sync: NoSync = False,
+    no_sync: _NoSync = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -160,7 +152,7 @@ def reshard(
     checksums are verified.
     """
     limits = num_shards, max_shard_bytes, max_shard_records
-    n_limits = sum(option is not None for option in limits)
+    n_limits = len(limits) - limits.count(None)
     if n_limits > 1:
         raise typer.BadParameter(
             "use only one of --num-shards, --max-shard-bytes and --max-shard-records"
@@ -172,7 +164,7 @@ def reshard(
             f"{redacted(out)}",
             param_hint="--out",
         )
-    if not n_limits and not is_directory and _names_of(out).is_pattern:
+    if not n_limits and not is_directory and ShardNames(out).is_pattern:
         max_shard_bytes = _DEFAULT_SHARD_BYTES
     options = _shard_options(
         *(out, compression, level, overwrite, no_sync, threads),
@@ -181,23 +173,16 @@ def reshard(
     )
     files = files_of(paths, joins=not is_directory)
     if is_directory:
-        with one_line_errors():
-            targets = copy.targets_of(files, out, options.compression)
+        targets = copy.targets_of(files, out, options.compression)
+        rewrite: Any = partial(copy.recode, targets, options)
         with reports_interrupt(targets.values):
-            _run(
-                "rewriting",
-                lambda show: copy.recode(targets, options, progress=show),
-                as_json=as_json,
-            )
+            _run("rewriting", lambda show: rewrite(progress=show), as_json=as_json)
         return
-    with reports_interrupt(_names_of(out).existing):
+    rewrite = partial(copy.reshard, files, out, options, num_shards)
+    with reports_interrupt(ShardNames(out).existing):
         if num_shards is not None:
             _index(files)
-        _run(
-            "resharding",
-            lambda show: [copy.reshard(files, out, options, num_shards, progress=show)],
-            as_json=as_json,
-        )
+        _run("resharding", lambda show: [rewrite(progress=show)], as_json=as_json)
 
 
 def split(
@@ -215,11 +200,11 @@ def split(
     ],
     seed: Seed = 0,
     max_shard_bytes: MaxShardBytes = None,
-    max_shard_records: MaxShardRecords = None,
+    max_shard_records: _MaxShardRecords = None,
     compression: CompressionOption = Compression.NONE,
     level: _Level = None,
     overwrite: Overwrite = False,
-    no_sync: NoSync = False,
+    no_sync: _NoSync = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -237,28 +222,17 @@ def split(
         max_records=max_shard_records,
     )
     fractions = _fractions(parts)
-    with one_line_errors():
-        names = [ShardNames(copy.part_path(out, part)) for part in fractions]
+    names = [ShardNames(copy.part_path(out, part)) for part in fractions]
     files = files_of(paths, joins=True)
+    rewrite = partial(copy.split, files, out, fractions, options, seed)
     with reports_interrupt(
         lambda: [path for name in names for path in name.existing()]
     ):
         _index(files)
-        _run(
-            "splitting",
-            lambda show: copy.split(
-                files, out, fractions, options, seed, show
-            ).values(),
-            as_json=as_json,
-        )
+        _run("splitting", lambda show: rewrite(show).values(), as_json=as_json)
 
 
 # Shared by the commands.
-
-
-def _names_of(out: str) -> ShardNames:
-    with one_line_errors():
-        return ShardNames(out)
 
 
 def _shard_options(
@@ -268,30 +242,26 @@ def _shard_options(
     overwrite: bool,
     no_sync: bool,
     threads: int | None,
-    *,
-    max_bytes: int | None = None,
-    max_records: int | None = None,
+    **limits: Any,
 ) -> ShardOptions:
-    is_compressed = compression is not Compression.NONE
-    if level is not None and not is_compressed:
+    if level is not None and compression is Compression.NONE:
         raise typer.BadParameter(
             "this option requires --compression gzip or zlib", param_hint="--level"
         )
     check_suffix(out, compression)
     return ShardOptions(
         overwrite=overwrite,
-        max_bytes=max_bytes,
-        max_records=max_records,
-        compression=compression.value.upper() if is_compressed else None,
+        compression=compression_of(compression),
         level=-1 if level is None else level,
         sync=not no_sync,
         n_threads=threads or default_num_threads(),
+        **limits,
     )
 
 
 def _index(files: Sequence[str]) -> None:
     """Build missing indexes, if all files are plain."""
-    if all(content == "plain" for content in contents_of(files)):
+    if set(contents_of(files)) == {"plain"}:
         indexed(files)
 
 
@@ -310,20 +280,15 @@ def _fractions(text: str) -> dict[str, float]:
 
 
 def _run(
-    label: str, rewrite: Callable[[Progress], Iterable[Written]], *, as_json: bool
+    label: str, rewrite: Callable[[Any], Iterable[copy.Written]], *, as_json: bool
 ) -> None:
     """Rewrite with a progress bar, and print the written files."""
-    watch = Stopwatch()
-    with Bar(label, "bytes") as bar, one_line_errors():
+    start = time.perf_counter()
+    with progress_bar(label, "bytes") as bar:
         written = list(rewrite(bar))
-    if not as_json:
-        for each in written:
-            records = counted(each.n_records, "record")
-            console().print(f"wrote {records} to {in_summary(each.files)}")
     print_written(
-        [file for each in written for file in each.files],
-        sum(each.n_records for each in written),
+        [(each.files, each.n_records) for each in written],
         sum(each.n_bytes for each in written),
-        watch,
+        time.perf_counter() - start,
         as_json=as_json,
     )

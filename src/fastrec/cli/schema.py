@@ -6,16 +6,16 @@ import enum
 from typing import Annotated, Any
 
 import typer
+from typer import echo
 
 import fastrec as fr
 from fastrec.cli.arguments import AsJson, Columns, Paths, names_in
-from fastrec.cli.inputs import files_of, indexed
-from fastrec.cli.terminal import console, json_line
-from fastrec.features.fixed import Record, VarLen
-from fastrec.features.padded import FixedLenSequence
+from fastrec.cli.files import opened
+from fastrec.cli.terminal import print_json
 from fastrec.hints import no_column
 
 _TF_DTYPES = {"int64": "tf.int64", "float32": "tf.float32", "bytes": "tf.string"}
+_TF_SPECS = (fr.FixedLen, fr.FixedLenSequence, fr.VarLen)
 
 
 class _Format(str, enum.Enum):
@@ -35,9 +35,7 @@ def check_names(ds: fr.Dataset, names: list[str] | None) -> list[str]:
 def schema(
     paths: Paths,
     *,
-    format: Annotated[
-        _Format, typer.Option("--format", help="What to print.")
-    ] = _Format.PYTHON,
+    format: Annotated[_Format, typer.Option(help="What to print.")] = _Format.PYTHON,
     columns: Columns = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,25 +44,22 @@ def schema(
     They are inferred from up to 4,096 records, spread evenly over the files. The format
     "python" is for fastrec.open, "tf.io" for tf.io.parse_example.
     """
-    files = files_of(paths, joins=False)
-    indexed(files)  # behind a progress bar
-    ds = fr.open(files)
+    ds = opened(paths)
     if columns is not None:
         ds = ds.select_columns(check_names(ds, names_in(columns)))
     specs, sections = ds.schema, ds.schema.sections
-    out = console()
     if as_json:
-        out.print(json_line({name: _fields(part) for name, part in sections.items()}))
+        print_json({name: _fields(part) for name, part in sections.items()})
     elif format is _Format.TF_IO:
-        out.print("import tensorflow as tf")
+        echo("import tensorflow as tf")
         for name, part in sections.items():
-            out.print(f"\n{name} = {{")
+            echo(f"\n{name} = {{")
             for key, spec in part.items():
-                out.print(f"    {key!r}: {_tf_io(key, spec)},")
-            out.print("}")
+                echo(f"    {key!r}: {_tf_io(key, spec)},")
+            echo("}")
     else:
         name = "features" if "features" in sections else "options"
-        out.print(f"import fastrec as fr\n\n{name} = {specs!r}")
+        echo(f"import fastrec as fr\n\n{name} = {specs!r}")
 
 
 def _fields(specs: dict[str | bytes, Any]) -> dict[str | bytes, object]:
@@ -82,14 +77,10 @@ def _fields(specs: dict[str | bytes, Any]) -> dict[str | bytes, object]:
 
 def _tf_io(name: str | bytes, spec: Any) -> str:
     """Return an inferred spec as a call of tf.io."""
-    if isinstance(spec, Record) or spec.key is not None or isinstance(name, bytes):
+    is_known = isinstance(spec, _TF_SPECS) and isinstance(name, str)
+    if not is_known or spec.key is not None:
         raise fr.Error(
             f"cannot write column {name!r} as a feature of tf.io: fr.{spec!r}"
         )
-    dtype = _TF_DTYPES[spec.dtype]
-    if isinstance(spec, VarLen):
-        return f"tf.io.VarLenFeature({dtype})"
-    shape = list(spec.shape)
-    if isinstance(spec, FixedLenSequence):
-        return f"tf.io.FixedLenSequenceFeature({shape}, {dtype})"
-    return f"tf.io.FixedLenFeature({shape}, {dtype})"
+    shape = "" if isinstance(spec, fr.VarLen) else f"{list(spec.shape)}, "
+    return f"tf.io.{type(spec).__name__}Feature({shape}{_TF_DTYPES[spec.dtype]})"

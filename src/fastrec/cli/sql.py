@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,13 +13,10 @@ import numpy.typing as npt
 import typer
 
 import fastrec as fr
-from fastrec.arrow import RecordBatchReader
-from fastrec.cli.terminal import Bar
-from fastrec.hints import nearest
+from fastrec.cli.terminal import progress_bar
 from fastrec.options import extra
 
 _FETCHED = 1024  # rows at a time
-_UNKNOWN_COLUMN = re.compile(r'column (?:named )?"(.+?)"')
 
 
 class Table:
@@ -51,24 +48,14 @@ class Table:
         self._ds = ds
         names = [name for name in ds.schema if isinstance(name, str)]
         # DuckDB counts records by the first column.
-        self._names = sorted(names, key=lambda name: _kind(ds.schema[name]) == "bytes")
-        self._text = set(ds.schema.arrow_options["text"])
-        self._optional = set(ds.schema.arrow_options["optional"])
+        self._names = sorted(names, key=self._is_bytes)
+        options: Any = ds.schema.arrow_options
+        self._options = {option: set(options[option]) for option in options}
         self.columns: dict[str, tuple[str, str]] = dict.fromkeys(names, ("", ""))
         self.head: list[tuple[str, str]] = []
         self._describe()
 
-    def _describe(self) -> None:
-        if not self.columns:
-            return
-        with self._connection(self._reader(self._names)) as connection:
-            described = _call(connection, "execute", "DESCRIBE decoded").fetchall()
-        for name, (found, kind, *_) in zip(self._names, described, strict=True):
-            self.columns[name] = (found, kind)
-
-    def rows(
-        self, sql: str, parameters: Sequence[object] = ()
-    ) -> Iterator[tuple[Any, ...]]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Any]:
         """Yield the rows that a statement returns.
 
         Only the columns that it uses are decoded. If a record does not fit the inferred
@@ -80,15 +67,15 @@ class Table:
         has_rows, reason = False, ""
         while True:
             names = self._used(sql, parameters, reason)
-            with Bar("reading") as bar:
-                reader = self._reader(names, bar)
+            with progress_bar("reading") as bar:
+                reader = self._reader(names, lambda n: bar(n, len(self._ds)))
                 try:
                     with self._connection(reader, names) as connection:
-                        found = _call(connection, "execute", sql, parameters)
+                        found = _call(connection.execute, sql, parameters)
                         self.head = [
                             (name, str(kind)) for name, kind, *_ in found.description
                         ]
-                        while rows := _call(connection, "fetchmany", _FETCHED):
+                        while rows := _call(connection.fetchmany, _FETCHED):
                             has_rows = True
                             yield from rows
                         return
@@ -99,55 +86,55 @@ class Table:
                         raise reader.error from None
                     reason = str(reader.error)
 
-    def _reader(
-        self, names: Sequence[str], bar: Bar | None = None
-    ) -> RecordBatchReader:
-        text, optional = (
-            [name for name in columns if name in names]
-            for columns in (self._text, self._optional)
-        )
-        progress = None if bar is None else lambda n_rows: bar(n_rows, len(self._ds))
-        ds = self._ds.select_columns(names)
-        return RecordBatchReader(ds, text=text, optional=optional, progress=progress)
+    def _is_bytes(self, name: str) -> bool:
+        return str(getattr(self._ds.schema[name], "dtype", "bytes")) == "bytes"
 
-    def _connection(
-        self, reader: RecordBatchReader, names: Collection[str] = ()
-    ) -> Any:
-        """Return a connection whose table `records` has nulls in all but some columns."""
-        connection = self._duckdb.connect()
-        connection.register("decoded", reader)
-        if names:
-            listed = ", ".join(
-                quoted(found) if name in names else f"NULL::{kind} AS {quoted(found)}"
-                for name, (found, kind) in self.columns.items()
-            )
-            view = f"CREATE VIEW records AS SELECT {listed} FROM decoded"
-            _call(connection, "execute", view)
-        return connection
+    def _describe(self) -> None:
+        if self._names:
+            with self._connection(self._reader(self._names)) as connection:
+                described = _call(connection.execute, "DESCRIBE decoded").fetchall()
+            for name, (found, kind, *_) in zip(self._names, described, strict=True):
+                self.columns[name] = (found, kind)
+
+    def _reader(self, names: Sequence[str], progress: Any = None) -> Any:
+        options: Any = {k: v.intersection(names) for k, v in self._options.items()}
+        ds = self._ds.select_columns(names)
+        return fr.arrow.RecordBatchReader(ds, progress=progress, **options)
+
+    @contextlib.contextmanager
+    def _connection(self, reader: Any, names: Collection[str] = ()) -> Iterator[Any]:
+        """Yield a connection whose table `records` has nulls in all but some columns."""
+        with self._duckdb.connect() as connection:
+            connection.register("decoded", reader)
+            if names:
+                listed = ", ".join(
+                    quoted(found)
+                    if name in names
+                    else f"NULL::{kind} AS {quoted(found)}"
+                    for name, (found, kind) in self.columns.items()
+                )
+                view = f"CREATE VIEW records AS SELECT {listed} FROM decoded"
+                _call(connection.execute, view)
+            yield connection
 
     def _used(self, sql: str, parameters: Sequence[object], reason: str) -> list[str]:
         """Return the columns that a statement reads, by its plan, or one if it reads none.
 
         `reason` explains an error if the types of the columns have changed.
         """
-        reader = self._reader(self._names)
-        with self._connection(reader, self._names) as connection:
+        with self._connection(self._reader(self._names), self._names) as connection:
             try:
                 if len(connection.extract_statements(sql)) != 1:
                     raise typer.BadParameter(
                         f"must be one statement, got {sql!r}", param_hint=self._argument
                     )
                 explain = f"EXPLAIN (FORMAT JSON) {sql}"
-                found = _call(connection, "execute", explain, parameters)
-                plan = json.loads(found.fetchall()[0][1])
+                plan = _call(connection.execute, explain, parameters).fetchall()[0][1]
             except self._duckdb.Error as error:
                 raise self._usage_error(error, reason) from None
-        scanned = set(_scanned(plan))
-        used = {
-            name.lower()
-            for name, (found, _) in self.columns.items()
-            if found in scanned
-        } or {self._names[0].lower()}
+        scanned = set(_scanned(json.loads(plan)))
+        found = {name for name, (of, _) in self.columns.items() if of in scanned}
+        used = {name.lower() for name in found or self._names[:1]}
         return [name for name in self._names if name.lower() in used]
 
     def _loosen(self, error: Exception) -> bool:
@@ -156,49 +143,41 @@ class Table:
             return False
         sections = self._ds.schema.sections
         loose: dict[str, Any] = {
-            section: {name: _loose(spec) for name, spec in specs.items()}
+            section: {name: loosened(spec) for name, spec in specs.items()}
             for section, specs in sections.items()
         }
-        before = self._ds.schema, len(self._text), len(self._optional)
         if loose != sections:
             self._ds = self._ds.with_features(**loose)
-        elif "out of text=" in error.reason:
-            self._text.discard(str(error.feature))
-        elif "out of optional=" in error.reason:
-            self._optional.discard(str(error.feature))
+        else:
+            for option, names in self._options.items():
+                if f"out of {option}=" in error.reason and error.feature in names:
+                    names.remove(error.feature)
+                    break
+            else:
+                return False
         self._describe()
-        return before != (self._ds.schema, len(self._text), len(self._optional))
+        return True
 
-    def _usage_error(self, error: Exception, reason: str = "") -> typer.BadParameter:
-        """Return an error of DuckDB as one line, with the column that was meant."""
+    def _usage_error(self, error: Exception, reason: str) -> typer.BadParameter:
+        """Return an error of DuckDB as one line."""
         text = str(error).partition("\n\nLINE ")[0].partition(": ")[2]
-        unknown = _UNKNOWN_COLUMN.search(text)
-        known = [found for found, _ in self.columns.values()]
-        if unknown and (name := unknown[1]) not in known:
-            parts = [each for each in known if name in each.split("/")]
-            meant = nearest(name, known) or next(iter(parts), None)
-            hint = f"did you mean {quoted(meant)}?" if meant else f"they are {known}"
-            text = f"no column {name!r}; {hint}"
-        text = " ".join(f"{text} {reason}".split())
-        return typer.BadParameter(text, param_hint=self._argument)
+        return typer.BadParameter(
+            " ".join(f"{text} {reason}".split()), param_hint=self._argument
+        )
 
 
-def _call(connection: Any, method: str, *arguments: object) -> Any:
+def _call(method: Any, *arguments: object) -> Any:
     """Call a method of a connection in a thread, so that Ctrl-C interrupts it."""
     with ThreadPoolExecutor(1) as pool:
-        task = pool.submit(getattr(connection, method), *arguments)
+        task = pool.submit(method, *arguments)
         try:
             return task.result()
         except KeyboardInterrupt:
-            connection.interrupt()
+            method.__self__.interrupt()
             raise
 
 
-def _kind(spec: Any) -> str:
-    return str(getattr(spec, "dtype", "bytes"))
-
-
-def _loose(spec: Any) -> Any:
+def loosened(spec: Any) -> Any:
     """Return a spec that any number of values fits."""
     is_fixed = isinstance(spec, fr.FixedLen)
     return fr.VarLen(spec.dtype, key=spec.key) if is_fixed else spec
@@ -225,11 +204,10 @@ def matching_rows(
 
     Only the columns of the condition are decoded.
     """
-    n_max = "" if limit is None else f"LIMIT {limit}"
     sql = (
         'SELECT "row number" FROM '
         '(SELECT row_number() OVER () - 1 AS "row number", * FROM records) AS records\n'
-        f"WHERE ({where}\n) {n_max}"
+        f"WHERE ({where}\n) {'' if limit is None else f'LIMIT {limit}'}"
     )
     rows = Table(ds, "--where").rows(sql)
     return np.fromiter((number for (number,) in rows), np.int64)

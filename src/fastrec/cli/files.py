@@ -1,0 +1,161 @@
+"""The files that commands read and write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import fastrec as fr
+from fastrec.cli.arguments import Compression
+from fastrec.cli.terminal import counted, print_json, printable, progress_bar, size
+from fastrec.storage.compression import COMPRESSED_SUFFIXES
+from fastrec.storage.paths import expand
+from fastrec.storage.urls import redacted
+
+_copies = contextlib.ExitStack()
+
+
+@contextlib.contextmanager
+def copies() -> Iterator[None]:
+    """Delete the copies of stdin that the body makes, and their indexes."""
+    with _copies:
+        yield
+
+
+def files_of(
+    paths: Sequence[str], *, joins: bool, allows_pipes: bool = False
+) -> list[str]:
+    """Return the files of `paths`. Directories are searched recursively.
+
+    ``-`` is a copy of stdin; with `allows_pipes`, it is stdin itself, and pipes are read
+    in sequence. With `joins`, a directory that mixes splits is an error, as in
+    `fastrec.open`.
+    """
+    files = []
+    for path in map(os.path.expanduser, paths):
+        if path == "-":
+            if sys.stdin.isatty():
+                raise fr.Error(
+                    "cannot read stdin: it is a terminal; pipe a file into it"
+                )
+            path = "/dev/stdin" if allows_pipes else _copied_stdin()
+        files += expand(path, joins=joins, allows_pipes=allows_pipes)
+    return files
+
+
+def _copied_stdin() -> str:
+    folder = _copies.enter_context(tempfile.TemporaryDirectory(prefix="fastrec-"))
+    path = f"{folder}/stdin"
+    with open(path, "wb") as target:
+        shutil.copyfileobj(sys.stdin.buffer, target)
+    with contextlib.suppress(fr.Error):  # a command reports damage
+        fr.build_index(path, next_to_data=True)  # not in the user's cache
+    return path
+
+
+def indexed(
+    paths: Sequence[str], ray: str | None = None, **options: Any
+) -> tuple[dict[str, int], int]:
+    """Build missing indexes, with a progress bar; `options` are those of `build_index`.
+
+    With `ray`, tasks of the Ray cluster at this address build them. Returns the number of
+    records in each file, and the number of bytes that were read.
+    """
+    n_read = 0
+    with progress_bar("indexing", "bytes") as bar:
+
+        def show(done: int, total: int) -> None:
+            nonlocal n_read
+            n_read = done
+            bar(done, total)
+
+        if ray is None:
+            return fr.build_index(paths, progress=show, **options), n_read
+        from fastrec.ray import jobs  # slow to import
+
+        with jobs.cluster(ray):
+            return jobs.index_files(paths, options["index_dir"], show), n_read
+
+
+def opened(paths: Sequence[str], *, joins: bool = False) -> fr.Dataset:
+    """Return a dataset of `paths`, after building missing indexes with a progress bar."""
+    files = files_of(paths, joins=joins)
+    indexed(files)
+    return fr.open(files)
+
+
+# What commands write.
+
+
+@contextlib.contextmanager
+def reports_interrupt(
+    existing: Callable[[], Iterable[str]] = lambda: (),
+) -> Iterator[None]:
+    """After Ctrl-C, report how many files the body has written.
+
+    `existing` returns the existing files among those that the body may write.
+    """
+    before = _versions(existing())
+    try:
+        yield
+    except KeyboardInterrupt:
+        n_written = len(_versions(existing()) - before)
+        note = f"{counted(n_written, 'file')} written" if n_written else ""
+        raise KeyboardInterrupt(note or "nothing was written") from None
+
+
+def _versions(paths: Iterable[str]) -> set[tuple[str, int, int]]:
+    found = set()
+    for path in paths:
+        inode = modified = 0  # of a URL
+        with contextlib.suppress(OSError):
+            status = os.lstat(path)
+            inode, modified = status.st_ino, status.st_mtime_ns
+        if inode or "://" in path:
+            found.add((path, inode, modified))
+    return found
+
+
+def check_suffix(out: str, compression: Compression) -> None:
+    """Refuse a name such as a.gz for a file that is not compressed."""
+    suffix = Path(out).suffix.lower()
+    if suffix in COMPRESSED_SUFFIXES and compression is Compression.NONE:
+        raise typer.BadParameter(
+            f"pass --compression, or use a name without {suffix}, got {redacted(out)}",
+            param_hint="--out",
+        )
+
+
+def print_written(
+    written: Iterable[tuple[Sequence[str], int]],
+    n_bytes: int,
+    seconds: float,
+    *,
+    as_json: bool,
+) -> None:
+    """Print files with the number of their records, and sums; or an object as JSON."""
+    groups = list(written)
+    n_records = sum(n for _, n in groups)
+    if as_json:
+        files = [path for paths, _ in groups for path in paths]
+        fields = {"n_records": n_records, "n_bytes": n_bytes, "seconds": seconds}
+        print_json({"files": files, **fields})
+        return
+    for (first, *others), n in groups:
+        names = printable(first)
+        if others:
+            names = f"{1 + len(others)} files: {names} ... {printable(others[-1])}"
+        typer.echo(f"wrote {counted(n, 'record')} to {names}")
+    typer.secho(
+        f"{counted(n_records, 'record')}, {size(n_bytes)}, in {seconds:.2f} s "
+        f"({size(n_bytes / seconds)}/s)",
+        bold=True,
+    )
