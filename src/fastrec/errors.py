@@ -24,19 +24,6 @@ from fastrec import _core
 from fastrec.foreign_files import advice_about
 from fastrec.printable import printable
 
-__all__ = [
-    "CorruptionError",
-    "DecodeError",
-    "Error",
-    "LimitError",
-    "SchemaError",
-    "add_note",
-    "advise_on_error",
-    "advise_repair",
-    "hint_by_number",
-]
-
-
 _log = logging.getLogger("fastrec")
 
 
@@ -88,11 +75,11 @@ class Error(Exception):
         self.offset = offset
         self.feature = feature
         self.code = self._default_code if code is None else code
-        self.hint = ""
-        if self.offset:  # many are only reported, so the file is not read
-            self.hint = _repair_hint(self)
-        else:
-            advise_repair(self)
+        self.hint = _repair_hint(self)
+        if (
+            not self.offset
+        ):  # many of the others are only reported: do not read the file
+            advise_foreign(self)
 
     def __str__(self) -> str:
         place = [] if self.path is None else [printable(self.path)]

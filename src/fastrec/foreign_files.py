@@ -89,19 +89,14 @@ def _advice_at_begin(head: bytes) -> str:
 
 
 def _advice_behind_records(head: bytes) -> str:
-    if _is_gzip(head):
-        return "GZIP data follows plain records in one file: keep the two in separate files"
-    return ""
-
-
-def _is_gzip(head: bytes) -> bool:
-    """Return whether `head` inflates; a damaged length may have the magic."""
     import zlib  # slow to import, and used for errors only
 
-    try:
-        return head.startswith(_GZIP) and bool(zlib.decompressobj(31).decompress(head))
+    try:  # a damaged length may have the magic
+        is_gzip = head.startswith(_GZIP) and zlib.decompressobj(31).decompress(head)
     except zlib.error:
-        return False
+        return ""
+    gzip = "GZIP data follows plain records in one file: keep the two in separate files"
+    return gzip if is_gzip else ""
 
 
 def _is_raw_deflate(head: bytes) -> bool:

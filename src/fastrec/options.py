@@ -174,23 +174,20 @@ class Limits:
         max_image_pixels: int = 178_956_970,
         max_image_scans: int = 100,
     ) -> None:
-        checked = {
-            "max_record_bytes": byte_count("max_record_bytes", max_record_bytes),
-            "max_padded_bytes": byte_count("max_padded_bytes", max_padded_bytes),
-            "max_features": positive_int("max_features", max_features),
-            "max_expansion_ratio": positive_int(
-                "max_expansion_ratio", max_expansion_ratio
-            ),
-            "max_image_pixels": positive_int("max_image_pixels", max_image_pixels),
-            "max_image_scans": positive_int("max_image_scans", max_image_scans),
-        }
+        sizes = {"max_record_bytes": max_record_bytes}
+        sizes["max_padded_bytes"] = max_padded_bytes
+        counts = {"max_features": max_features}
+        counts["max_expansion_ratio"] = max_expansion_ratio
+        counts["max_image_pixels"] = max_image_pixels
+        counts["max_image_scans"] = max_image_scans
+        checked = {name: byte_count(name, size) for name, size in sizes.items()}
+        checked |= {name: positive_int(name, count) for name, count in counts.items()}
         if checked["max_record_bytes"] > _MAX_RECORD_BYTES:
             raise ValueError(
                 f"max_record_bytes must be at most {_MAX_RECORD_BYTES:,} (protobuf's "
                 f"limit), got {checked['max_record_bytes']:,}"
             )
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(checked)
 
 
 def checked_limits(value: object) -> Limits:

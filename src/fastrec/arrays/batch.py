@@ -19,21 +19,7 @@ from fastrec.arrays.ragged import Array as RowValues
 from fastrec.arrays.ragged import RaggedArray
 from fastrec.arrays.sparse import SparseArray
 
-__all__ = [
-    "Array",
-    "Batch",
-    "BytesArray",
-    "RaggedArray",
-    "Row",
-    "RowValues",
-    "SparseArray",
-    "concat_batches",
-    "n_rows",
-    "row_of",
-    "rows_of",
-    "take_rows",
-    "value_of",
-]
+__all__ = ["BytesArray", "RaggedArray", "RowValues", "SparseArray"]
 
 Array: TypeAlias = RowValues | SparseArray
 
