@@ -235,7 +235,6 @@ SUBMODULES = {
         "Columns",
         "Source",
         "open_source",
-        "to_arrow",
         "write_images",
         "write_table",
         "write_tfrecords",

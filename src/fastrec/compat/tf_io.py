@@ -122,23 +122,9 @@ def parse_single_example(
     example_names: object = None,
     name: str | None = None,
 ) -> Row:
-    """Decode one serialized tf.train.Example as a row.
+    """Decode one serialized tf.train.Example as a row, like ``ds[i]``.
 
-    Parameters
-    ----------
-    serialized : bytes-like
-    features : mapping of str to specs
-        As for `fastrec.parse_example`.
-
-    Returns
-    -------
-    dict of str to scalar, bytes or array
-        The row, like ``ds[i]``.
-
-    Raises
-    ------
-    DecodeError, SchemaError
-        If the record is unreadable or does not fit its spec.
+    The arguments and errors are those of `fastrec.parse_example`, with one record.
     """
     return parse.parse_row(serialized, features)
 
@@ -161,23 +147,10 @@ def parse_single_sequence_example(
     example_name: object = None,
     name: str | None = None,
 ) -> tuple[Row, Row]:
-    """Decode one serialized tf.train.SequenceExample as two rows.
+    """Decode one serialized tf.train.SequenceExample as two rows: context and sequence.
 
-    Parameters
-    ----------
-    serialized : bytes-like
-    context_features, sequence_features : mapping of str to specs, optional
-        As for `fastrec.open`.
-
-    Returns
-    -------
-    context, sequence : dict of str to scalar, bytes or array
-        The rows of both sections.
-
-    Raises
-    ------
-    DecodeError, SchemaError
-        If the record is unreadable or does not fit its spec.
+    The arguments and errors are those of `fastrec.parse_sequence_example`, with one
+    record.
     """
     parse.check_record(serialized)
     context, sequence, _ = parse.parse_sequence_example(
@@ -277,32 +250,29 @@ def decode_raw(
     dtype = numpy_dtype(getattr(out_type, "as_numpy_dtype", out_type))
     if dtype.itemsize == 0:
         raise SchemaError(f"out_type must have a fixed size, got {out_type!r}")
-    values: Any = input_bytes
-    is_one = isinstance(values, (bytes, bytearray, memoryview))
-    if isinstance(values, str):
-        raise TypeError(f"input_bytes must be bytes or a list, got {values!r}")
-    if isinstance(values, BytesArray):
-        strings = values
-    else:
-        values = values.tolist() if isinstance(values, np.ndarray) else values
-        strings = BytesArray.from_list([values] if is_one else values)
-    length = fixed_length
-    if length is None:
-        length = int(strings.lengths.flat[0]) if strings.size else 0
-    elif length <= 0:
-        raise ValueError(f"fixed_length must be at least 1, got {fixed_length}")
-    elif length % dtype.itemsize:
-        raise ValueError(
-            f"fixed_length must be a multiple of {dtype.itemsize}, the size of "
-            f"{dtype}, got {fixed_length}"
-        )
-    else:
+    if isinstance(input_bytes, str):
+        raise TypeError(f"input_bytes must be bytes or a list, got {input_bytes!r}")
+    is_one = isinstance(input_bytes, (bytes, bytearray, memoryview))
+    strings: Any = [input_bytes] if is_one else input_bytes
+    if not isinstance(strings, BytesArray):
+        is_array = isinstance(strings, np.ndarray)
+        strings = BytesArray.from_list(strings.tolist() if is_array else strings)
+    length = int(strings.lengths.flat[0]) if strings.size else 0
+    if fixed_length is not None:
+        length = fixed_length
+        if length <= 0 or length % dtype.itemsize:
+            raise ValueError(
+                f"fixed_length must be a positive multiple of {dtype.itemsize}, the size "
+                f"of {dtype}, got {fixed_length}"
+            )
         flat = reshaped(strings, (strings.size,)).tolist()
         padded = [string[:length].ljust(length, b"\0") for string in flat]
         strings = reshaped(BytesArray.from_list(padded), strings.shape)
     stored = np.dtype(np.uint8) if dtype == np.bool_ else dtype
     stored = stored.newbyteorder("<" if little_endian else ">")
-    arrays = strings.as_array(stored, length // dtype.itemsize).astype(dtype)
+    arrays: npt.NDArray[Any] = strings.as_array(
+        stored, length // dtype.itemsize
+    ).astype(dtype)
     return arrays[0] if is_one else arrays
 
 

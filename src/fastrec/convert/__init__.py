@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from fastrec.convert.images import write_images
 from fastrec.convert.source import Columns, Source
-from fastrec.convert.to_table import to_arrow, write_table
+from fastrec.convert.to_table import write_table
 from fastrec.convert.write import open_source, write_tfrecords
 
 __all__ = [
     "Columns",
     "Source",
     "open_source",
-    "to_arrow",
     "write_images",
     "write_table",
     "write_tfrecords",

@@ -1,16 +1,15 @@
-"""Datasets -> Parquet, Arrow and Feather files, and batches -> Arrow."""
+"""Datasets -> Parquet, Arrow and Feather files."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastrec.arrow.reader import RecordBatchReader
-from fastrec.arrow.record_batch import RecordBatch
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open as open_dataset
 from fastrec.errors import Error
@@ -19,9 +18,6 @@ from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
 from fastrec.storage.parallel import Progress
 from fastrec.storage.paths import Paths
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
 
@@ -46,7 +42,7 @@ def write_table(
         The suffix determines the format: ``.parquet``, ``.arrow`` (uncompressed, for
         memory mapping), or ``.feather`` (compressed with LZ4).
     text, optional : collection of str
-        As for `to_arrow`.
+        As for `fastrec.arrow.RecordBatch`.
     batch_size : int, optional
         Records per row group or record batch; by default about 16 MiB.
     overwrite : bool, default False
@@ -67,7 +63,7 @@ def write_table(
     ValueError
         If the suffix is unknown, or `text` or `optional` names a missing column.
     SchemaError
-        As for `to_arrow`.
+        As for `fastrec.arrow.RecordBatch`.
     fastrec.Error, OSError
         As for `fastrec.open` and loading; also if there are no records.
     ModuleNotFoundError
@@ -109,36 +105,3 @@ def write_table(
                 f"cannot write an empty table: no records in {', '.join(ds.files)}"
             )
     return n_records
-
-
-def to_arrow(
-    batch: Mapping[Any, Any],
-    *,
-    text: Collection[str] = (),
-    optional: Collection[str] = (),
-) -> pa.RecordBatch:
-    """Convert a batch to a `pyarrow.RecordBatch`, without a copy if possible.
-
-    Parameters
-    ----------
-    batch : mapping of str to array
-        A batch of a loader.
-    text, optional : collection of str
-        As for `fastrec.arrow.RecordBatch`.
-
-    Returns
-    -------
-    pyarrow.RecordBatch
-        It shares the memory of the batch and has the types of
-        `fastrec.arrow.RecordBatch`.
-
-    Raises
-    ------
-    SchemaError, TypeError, ValueError
-        As for `fastrec.arrow.RecordBatch`.
-    ModuleNotFoundError
-        If pyarrow is not installed.
-    """
-    with extra("arrow", "making Arrow record batches"):
-        import pyarrow as pa
-    return pa.record_batch(RecordBatch(batch, text, optional))
