@@ -27,9 +27,8 @@ from fastrec.arrays.batch import (
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open, read_records
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
-from fastrec.features.encoded import List
 from fastrec.features.fixed import FixedLen, Raw, Record, Stack, VarLen
-from fastrec.features.image import Image
+from fastrec.features.image import Image, List
 from fastrec.features.missing import MissingFeatureWarning
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.ragged import Ragged

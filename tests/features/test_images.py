@@ -740,7 +740,7 @@ def test_invalid_arguments_are_refused() -> None:
         ([(28, 28, 1)], {"channels": 3}, "channels must be 1, as in shape"),
         ([(28, 28, 2)], {}, "channels must be 1, 3 or 4"),
         ([(0, 28)], {}, "size of 0"),
-        ([(28, 28)], {"fit": "stretch"}, "fit must be one of 'exact'"),
+        ([(28, 28)], {"fit": "stretch"}, "fit must be 'exact', 'resize'"),
         ([(28, 28)], {"channels": 2}, "channels must be 1, 3 or 4"),
         ([(28, 28)], {"default": 256}, "default must be"),
         ([(28, 28)], {"key": 5}, "key must be"),

@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ MAX_VALUES = 2**40
 _KIND_OF = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}
 
 _BFLOAT16 = "bfloat16"  # registered with NumPy by importing ml_dtypes
+
+_T = TypeVar("_T")
 
 # Columns and their names, in batch order.
 ComposedColumns: TypeAlias = "Sequence[tuple[str | bytes, Array]]"
@@ -113,6 +115,14 @@ def checked_count(name: str, value: object, minimum: int = 1) -> int:
     return count
 
 
+def checked_choice(name: str, value: _T, choices: Sequence[object]) -> _T:
+    """Return `value` if it is one of `choices`, or raise a SchemaError."""
+    if value not in choices:
+        listed = ", ".join(map(repr, choices[:-1]))
+        raise SchemaError(f"{name} must be {listed} or {choices[-1]!r}, got {value!r}")
+    return value
+
+
 def checked_dtype(dtype: object) -> str:
     """Return the name of a column's dtype: ``"bytes"`` or a NumPy name."""
     if isinstance(dtype, str) and dtype in ("bytes", "string"):
@@ -160,18 +170,10 @@ def frozen(value: object) -> object:
     return value
 
 
-def _flat(values: object) -> Iterator[object]:
-    if isinstance(values, (list, tuple)):
-        for value in values:
-            yield from _flat(value)
-    else:
-        yield values
-
-
 def default_strings(default: object, n_values: int) -> list[bytes]:
     """Return `default` as the byte strings of one row, or raise a SchemaError."""
     strings = []
-    for value in _flat(default):
+    for value in np.array(default, object).ravel().tolist():
         if not isinstance(value, (bytes, str)):
             raise SchemaError(
                 f"default of a bytes feature must be bytes or str, got {value!r}"
@@ -255,18 +257,16 @@ class Spec:
 
     def _arguments(self, module: str) -> list[str]:
         """Return the arguments of the repr; `module` is a prefix of class names."""
-        texts = []
         cls: Any = type(self)
-        for i, (name, default) in enumerate(_parameters(cls)):
-            value = getattr(self, name)
-            if i < self._n_positional:
-                texts.append(self._argument_text(value, module))
-            elif value != default:
-                texts.append(f"{name}={self._argument_text(value, module)}")
-        return texts
-
-    def _argument_text(self, value: object, module: str) -> str:  # noqa: ARG002
-        return repr(value.descr if isinstance(value, np.dtype) else value)
+        given = [
+            (getattr(self, name), name, default) for name, default in _parameters(cls)
+        ]
+        n = self._n_positional
+        return [_text_of(value, module) for value, _, _ in given[:n]] + [
+            f"{name}={_text_of(value, module)}"
+            for value, name, default in given[n:]
+            if value != default
+        ]
 
     def _text(self, module: str = "") -> str:
         return f"{module}{type(self).__name__}({', '.join(self._arguments(module))})"
@@ -326,6 +326,15 @@ class Spec:
         of = "bytes" if is_bytes else column.dtype
         ragged = " ragged" if column.layout == "ragged" else ""
         return f"{of}{list(column.shape)}{ragged}"
+
+
+def _text_of(value: Any, module: str) -> str:
+    """Return an argument of a spec as text."""
+    if hasattr(value, "_text"):
+        return str(value._text(module))
+    if isinstance(value, tuple) and value and hasattr(value[0], "_text"):
+        return f"[{', '.join(item._text(module) for item in value)}]"
+    return repr(value.descr if isinstance(value, np.dtype) else value)
 
 
 @functools.cache

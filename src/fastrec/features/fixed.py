@@ -19,6 +19,7 @@ from fastrec.features.base import (
     Column,
     Spec,
     as_bytes,
+    checked_choice,
     checked_dtype,
     checked_item,
     checked_key,
@@ -207,10 +208,7 @@ class Raw(Spec):
                 f"little_endian must be True for {dtype!r}, which has no byte order"
             )
         self._set(shape=checked_shape(shape), dtype=_dtype_argument(checked))
-        if compression not in (None, "ZLIB"):
-            raise SchemaError(
-                f"compression must be None or 'ZLIB', got {compression!r}"
-            )
+        checked_choice("compression", compression, (None, "ZLIB"))
         self._set(little_endian=little_endian, default=frozen(default))
         self._set(compression=compression, key=checked_key(key))
         self._default_bytes()

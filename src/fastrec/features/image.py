@@ -1,16 +1,24 @@
-"""Image: encoded images, decoded to one array."""
+"""Image and List: the specs that Python code decodes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from fastrec.errors import SchemaError
-from fastrec.features.base import Column, Spec, checked_item, checked_key
+from fastrec.features.base import (
+    Column,
+    Spec,
+    checked_choice,
+    checked_count,
+    checked_item,
+    checked_key,
+)
+from fastrec.features.fixed import Raw
 from fastrec.options import true_or_false
 
 Fit: TypeAlias = Literal[
@@ -122,17 +130,11 @@ class Image(Spec):
             raise SchemaError(
                 f"channels must be {checked[2]}, as in shape {checked}, got {channels!r}"
             )
-        if fit not in get_args(Fit):
-            names = ", ".join(map(repr, get_args(Fit)))
-            raise SchemaError(f"fit must be one of {names}, got {fit!r}")
-        if channels not in (1, 3, 4):
-            raise SchemaError(f"channels must be 1, 3 or 4, got {channels!r}")
+        checked_choice("fit", fit, get_args(Fit))
+        checked_choice("channels", channels, (1, 3, 4))
+        checked_choice("dtype", dtype, ("uint8", "uint16", "float32"))
         if default is not None and default not in range(256):
             raise SchemaError(f"default must be None or 0 to 255, got {default!r}")
-        if dtype not in ("uint8", "uint16", "float32"):
-            raise SchemaError(
-                f"dtype must be 'uint8', 'uint16' or 'float32', got {dtype!r}"
-            )
         if dtype != "uint8" and fit != "exact":
             raise SchemaError(f'fit must be "exact" for dtype {dtype!r}, got {fit!r}')
         if dtype == "float32" and channels != 1:
@@ -212,3 +214,69 @@ def _random_part(
     wide = min(width, max(1, round(height * _RATIO[1])))
     high = min(height, max(1, round(width / _RATIO[0])))
     return (width - wide) // 2, (height - high) // 2, wide, high
+
+
+@dataclass(frozen=True, repr=False)
+class List(Spec):
+    """A list of images, or of arrays stored as byte strings.
+
+    Read as a `RaggedArray` of ``batch`` rows, whose ``values`` are those of all strings;
+    with `length`, as an ndarray of shape ``(batch, length, *shape)``.
+
+    Parameters
+    ----------
+    spec : Image or Raw
+        How each byte string is read. The random crops of one record are equal.
+    length : int, optional
+        The number of byte strings in every record; by default any number.
+    key : str or bytes, optional
+        The feature's name, if it differs from the column's; by default that of `spec`.
+
+    Raises
+    ------
+    SchemaError
+        If an argument is invalid. When reading, if a record has another number of byte
+        strings than `length`, or as for `spec`.
+
+    Examples
+    --------
+    >>> List(Image((64, 64)), key="frames")
+    List(Image((64, 64)), key='frames')
+    """
+
+    spec: Image | Raw
+    length: int | None = None
+    _n_positional = 1
+
+    def __post_init__(self) -> None:
+        given: object = self.spec
+        if not isinstance(given, (Image, Raw)):
+            raise SchemaError(f"spec must be an Image or Raw, got {given!r}")
+        if self.length is not None:
+            self._set(length=checked_count("length", self.length))
+        self._set(key=given.key if self.key is None else checked_key(self.key))
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        if self.length is None:
+            return [self._strings(name, "ragged")]
+        default = None if self.spec.default is None else [b""] * self.length
+        column = self._strings(name)
+        return [column._replace(shape=(self.length,), default=default)]
+
+    def _row_type(self) -> str:
+        length = "ragged" if self.length is None else self.length
+        return f"{self.spec._row_type()} {length}"
+
+
+# A byte string, or a list of them, that Python code decodes.
+Encoded: TypeAlias = "Image | Raw | List"
+
+
+def encoded_of(features: Mapping[str | bytes, Spec]) -> dict[str | bytes, Encoded]:
+    """Return the columns whose byte strings Python code decodes."""
+    return {
+        name: spec
+        for name, spec in features.items()
+        if isinstance(spec, (Image, List))
+        or (isinstance(spec, Raw) and spec.compression is not None)
+    }

@@ -20,6 +20,7 @@ from fastrec.features.base import (
     RowRule,
     Spec,
     as_bytes,
+    checked_choice,
     checked_count,
     checked_dtype,
     checked_key,
@@ -45,9 +46,11 @@ class Keyed:
         checked_keys("partition key", [self.key])
         _check_not_empty("partition key", self.key)
 
-    def __repr__(self) -> str:
+    def _text(self, module: str = "") -> str:
         (argument,) = vars(self).values()
-        return f"{type(self).__qualname__}({argument!r})"
+        return f"{module}{type(self).__qualname__}({argument!r})"
+
+    __repr__ = _text
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -122,7 +125,7 @@ class Ragged(Spec):
         def __post_init__(self) -> None:
             object.__setattr__(self, "length", checked_count("length", self.length))
 
-        __repr__ = Keyed.__repr__
+        __repr__ = _text = Keyed._text
 
     def __init__(
         self,
@@ -142,14 +145,8 @@ class Ragged(Spec):
                     f"{partition!r}"
                 )
         splits = checked_dtype(row_splits_dtype)
-        if splits not in ("int64", "int32"):
-            raise SchemaError(f"row_splits_dtype must be int64 or int32, got {splits}")
+        checked_choice("row_splits_dtype", splits, ("int64", "int32"))
         self._set(row_splits_dtype=splits)
-
-    def _argument_text(self, value: object, module: str) -> str:
-        if isinstance(value, tuple):
-            return f"[{', '.join(f'{module}{partition!r}' for partition in value)}]"
-        return super()._argument_text(value, module)
 
     def _keyed(self) -> list[Keyed]:
         return [part for part in self.partitions if isinstance(part, Keyed)]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Array, BytesArray
+from fastrec.arrays.bytes import reshaped
 from fastrec.errors import SchemaError
 from fastrec.features.base import (
     Column,
@@ -148,19 +149,17 @@ def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8
     """Serialize each row of an array, or one row of strings, as a tensor."""
     shape = rows.shape[1:]
     if isinstance(rows, BytesArray):
-        parts = [_head("bytes", shape), *_string_fields(rows)]
+        parts = [_head("bytes", shape)]
+        for string in reshaped(rows, (rows.size,)):
+            parts += [_field_header(8, len(string)), string]
         return np.frombuffer(b"".join(parts), np.uint8)[None]
-    memory = _little_endian(rows).reshape(len(rows), math.prod(shape)).view(np.uint8)
+    little = np.ascontiguousarray(rows if np.little_endian else rows.byteswap())
+    memory = little.reshape(len(rows), math.prod(shape)).view(np.uint8)
     text = _head(rows.dtype.name, shape) + _field_header(4, memory.shape[1])
     head = np.frombuffer(text, np.uint8)
     return np.concatenate(
         [np.broadcast_to(head, (len(rows), len(head))), memory], axis=1
     )
-
-
-def _little_endian(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    little = array if np.little_endian else array.byteswap()
-    return np.ascontiguousarray(little)
 
 
 def _varint(value: int) -> bytes:
@@ -183,19 +182,6 @@ def _head(dtype: str, shape: Sequence[int]) -> bytes:
     sizes = [b"\x08" + _varint(size) if size else b"" for size in shape]
     dims = b"".join(_field_header(2, len(size)) + size for size in sizes)
     return b"\x08" + _varint(_NUMBERS[dtype]) + _field_header(2, len(dims)) + dims
-
-
-def _string_fields(strings: BytesArray) -> list[bytes]:
-    flat = strings.tolist() if strings.ndim == 1 else _flat(strings.tolist())
-    return [part for text in flat for part in (_field_header(8, len(text)), text)]
-
-
-def _flat(nested: list[Any]) -> list[bytes]:
-    return [
-        leaf
-        for item in nested
-        for leaf in (_flat(item) if isinstance(item, list) else [item])
-    ]
 
 
 def _tensor(data: memoryview) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from fastrec import _core
 from fastrec.errors import CorruptionError
 from fastrec.features import infer
-from fastrec.features.encoded import encoded_of
+from fastrec.features.image import encoded_of
 from fastrec.features.schema import Schema, check_columns
 from fastrec.on_error import ErrorPolicy, recovery_of
 from fastrec.sources.file_set import FileSet

@@ -23,9 +23,8 @@ from fastrec.features.base import (
     checked_shape,
     numpy_dtype,
 )
-from fastrec.features.encoded import List
 from fastrec.features.fixed import FixedLen, Raw, VarLen
-from fastrec.features.image import Image
+from fastrec.features.image import Image, List
 from fastrec.features.ragged import Ragged
 from fastrec.features.schema import Schema
 

@@ -14,9 +14,8 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray
 from fastrec.errors import Error, SchemaError
 from fastrec.features.base import Spec, numpy_dtype
-from fastrec.features.encoded import List, encoded_of
 from fastrec.features.fixed import Raw
-from fastrec.features.image import Image
+from fastrec.features.image import Image, List, encoded_of
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import share
