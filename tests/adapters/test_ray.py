@@ -607,7 +607,7 @@ def test_leftovers_of_a_killed_driver_are_removed(tmp_path: Path) -> None:
     pattern = tmp_path / "{shard}.tfrecord"
     program = f"""
 import os, signal
-from fastrec.ray.staging import staging
+from fastrec.ray.write import staging
 from fastrec.writer.shard_names import ShardNames
 with staging(ShardNames({str(pattern)!r}), overwrite=False):
     os.kill(os.getpid(), signal.SIGKILL)

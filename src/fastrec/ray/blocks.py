@@ -14,7 +14,7 @@ any other column                      as in `fastrec.arrow.RecordBatch` and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,6 @@ from ray.data.extensions import (
 from fastrec.arrow.reader import RecordBatchReader
 from fastrec.convert.arrow_columns import columns_of, features_of
 from fastrec.convert.source import Columns
-from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error
 from fastrec.features.base import Spec
 from fastrec.features.fixed import Raw
@@ -37,11 +36,8 @@ from fastrec.features.fixed import Raw
 # Reading.
 
 
-def block_schema(
-    dataset: Dataset, text: Collection[str], optional: Collection[str]
-) -> pa.Schema | None:
+def block_schema(reader: RecordBatchReader) -> pa.Schema | None:
     """Return the schema of blocks; None if the first image cannot be decoded."""
-    reader = RecordBatchReader(dataset, batch_size=1, text=text, optional=optional)
     try:
         schema = pa.schema(reader)
     except Error as error:
@@ -51,28 +47,14 @@ def block_schema(
     fields = []
     for field in schema:
         shape, item = _row_type(field.type)
-        kind = (
-            create_arrow_fixed_shape_tensor_type(shape, item) if shape else field.type
-        )
-        fields.append(field.with_type(kind))
+        if shape:
+            field = field.with_type(create_arrow_fixed_shape_tensor_type(shape, item))
+        fields.append(field)
     return pa.schema(fields)
 
 
-def blocks_of(
-    dataset: Dataset,
-    batch_size: int,
-    text: Collection[str],
-    optional: Collection[str],
-    num_threads: int,
-) -> Iterator[pa.Table]:
-    """Yield blocks of `batch_size` rows, of at least one row each."""
-    reader = RecordBatchReader(
-        dataset,
-        batch_size=batch_size,
-        text=text,
-        optional=optional,
-        _num_threads=num_threads,
-    )
+def blocks_of(reader: RecordBatchReader) -> Iterator[pa.Table]:
+    """Yield the record batches as blocks, of at least one row each."""
     for batch in map(pa.record_batch, reader):
         names = batch.schema.names
         yield pa.Table.from_arrays([*map(_tensors, batch.columns)], names=names)

@@ -20,7 +20,7 @@ import ray
 from fastrec.dataset.build_index import build_index
 from fastrec.errors import Error
 from fastrec.ray.ranges import file_spans
-from fastrec.ray.staging import check_shared, publish, staging
+from fastrec.ray.write import check_shared, publish, staging
 from fastrec.rewrite.copy import Written, check_existing
 from fastrec.rewrite.shuffle import shuffle
 from fastrec.storage.parallel import Progress

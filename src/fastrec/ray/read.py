@@ -23,6 +23,7 @@ import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, FileShuffleConfig, ReadTask
 
+from fastrec.arrow.reader import RecordBatchReader
 from fastrec.dataset.adapted import has_functions, reading_columns
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open as open_dataset
@@ -132,24 +133,26 @@ def read_tfrecords(
     files = dataset._source.files.with_absolute_paths()
     located = replace(dataset._source, files=files)
     known_source = located.with_schema(lambda schema: schema)  # inferred here, once
+    num_cpus = ray_options.get("num_cpus") or 1  # Ray's default for tasks
     datasource = TFRecordsDatasource(
         Dataset(known_source, dataset._transforms),
-        frozenset(text),
-        frozenset(optional),
+        {"text": frozenset(text), "optional": frozenset(optional)},
         shuffle,
-        num_threads=max(1, int(ray_options.get("num_cpus") or 1)),  # as Ray's default
+        num_threads=max(1, int(num_cpus)),
     )
     return ray.data.read_datasource(datasource, **ray_options)
 
 
 class TFRecordsDatasource(Datasource):
-    """The read tasks of a dataset. Ray names them ReadTFRecords."""
+    """The read tasks of a dataset. Ray names them ReadTFRecords.
+
+    `types` are the columns that are text or optional in Arrow.
+    """
 
     def __init__(
         self,
         dataset: Dataset,
-        text: frozenset[str],
-        optional: frozenset[str],
+        types: dict[str, Any],
         shuffle: Shuffle,
         num_threads: int,
     ) -> None:
@@ -162,16 +165,14 @@ class TFRecordsDatasource(Datasource):
         # Whether each record is a row.
         self._is_counted = dataset.on_error in ("raise", "mask")
         self._is_counted &= not has_functions(dataset)
-        self._read(dataset, text, optional)
+        self._read(dataset, types)
 
-    def _read(
-        self, dataset: Dataset, text: frozenset[str], optional: frozenset[str]
-    ) -> None:
+    def _read(self, dataset: Dataset, types: dict[str, Any]) -> None:
         """Set what is read."""
-        self._dataset, self._text, self._optional = dataset, text, optional
-        self._schema = None
+        self._dataset, self._types, self._schema = dataset, types, None
         if not has_functions(dataset):
-            self._schema = block_schema(dataset, text, optional)
+            reader = RecordBatchReader(dataset, batch_size=1, **types)
+            self._schema = block_schema(reader)
         self._row_bytes = max(1.0, dataset._row_bytes())
 
     def supports_projection_pushdown(self) -> bool:
@@ -185,8 +186,8 @@ class TFRecordsDatasource(Datasource):
         if names is not None:
             # Without columns, there are no rows.
             names = names or [name_of(name) for name in self._dataset.schema][:1]
-            dataset = reading_columns(self._dataset, names)
-            clone._read(dataset, self._text & {*names}, self._optional & {*names})
+            types = {kind: chosen & {*names} for kind, chosen in self._types.items()}
+            clone._read(reading_columns(self._dataset, names), types)
         return clone
 
     def estimate_inmemory_data_size(self) -> int | None:
@@ -227,9 +228,8 @@ class TFRecordsDatasource(Datasource):
             self._dataset._transforms,
             self._schema,
             batch_size=batch_size,
-            text=self._text,
-            optional=self._optional,
-            num_threads=self._num_threads,
+            _num_threads=self._num_threads,
+            **self._types,
         )
         functools.update_wrapper(task, _blocks)  # Ray uses the name in warnings
         n_records = records.n_records
@@ -250,7 +250,8 @@ def _blocks(
 ) -> Iterator[pa.Table]:
     """Yield the rows of a read task as blocks; an empty one if there are no rows."""
     is_empty = True
-    for block in blocks_of(Dataset(records(), transforms), **options):
+    reader = RecordBatchReader(Dataset(records(), transforms), **options)
+    for block in blocks_of(reader):
         yield block
         is_empty = False
     if is_empty and schema is not None:
