@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,22 +121,18 @@ def dataset(
     def as_item(batch: Batch) -> Any:
         return targets(batch) if has_targets else batch
 
-    item = as_item(first)
     described = {id(column): specs[name] for name, column in first.items()}
-    leaves = [
+    structure = tf.nest.map_structure(
         # Weights may be computed, and have no spec yet.
-        described.get(id(leaf)) or _spec("weights", leaf, [_static_rows(loader)])
-        for leaf in tf.nest.flatten(item)
-    ]
-    structure = tf.nest.pack_sequence_as(item, leaves)
+        lambda leaf: (
+            described.get(id(leaf)) or _spec("weights", leaf, [_static_rows(loader)])
+        ),
+        as_item(first),
+    )
     n_batches = _cardinality(loader)
-
-    is_plain = all(isinstance(leaf, tf.TensorSpec) for leaf in leaves)
 
     def parts(batch: Batch) -> Any:
         _check(batch, specs)
-        if is_plain:
-            return tf.nest.map_structure(np.asarray, as_item(batch))
         columns = tf.nest.flatten(as_item(batch))
         return tuple(itertools.chain.from_iterable(map(_arrays, columns)))
 
@@ -155,13 +151,10 @@ def dataset(
         # A generator ends after an error, so that ignore_errors() ends, too.
         return (parts(batch) for batch in iterator)
 
-    if is_plain:
-        made = tf.data.Dataset.from_generator(batches, output_signature=structure)
-    else:
-        signature = tuple(tf.nest.flatten(structure, expand_composites=True))
-        made = tf.data.Dataset.from_generator(batches, output_signature=signature)
-        # Not map(), which tf.data runs ahead, and the loader's state with it.
-        made = made.flat_map(composed)
+    signature = tuple(tf.nest.flatten(structure, expand_composites=True))
+    made = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    # Not map(), which tf.data runs ahead, and the loader's state with it.
+    made = made.flat_map(composed)
     tf_options = tf.data.Options()
     # The loader divides the data among ranks: tf.distribute must not do it again.
     sharding = tf.data.experimental.AutoShardPolicy.OFF
@@ -199,11 +192,9 @@ def _specs(
     loader: Loader, batch: Batch, shapes: Mapping[Any, Sequence[int | None]]
 ) -> dict[Any, Any]:
     """Return the type of each column, of which `batch` is an example."""
-    unknown = [name for name in shapes if name not in batch]
-    if unknown:
-        raise KeyError(
-            f"shapes= names no column {unknown[0]!r}, got columns {[*batch]}"
-        )
+    for name in shapes:
+        if name not in batch:
+            raise KeyError(f"shapes= names no column {name!r}, got columns {[*batch]}")
     padded = loader.dataset._any_width_columns()
     n_rows = _static_rows(loader)
     specs = {}
@@ -242,16 +233,14 @@ def _check(batch: Batch, specs: dict[Any, Any]) -> None:
         shape, expected = _shape(name, column), specs[name].shape
         if expected.is_compatible_with(shape):
             continue
-        msg = f"column {name!r} is of shape {shape}, expected {expected}: "
+        hint = "transform= must return the same number of dimensions for every batch"
         if len(shape) == len(expected):
             sizes = zip(shape[1:], expected[1:], strict=True)
             varying = tuple(size if size == other else None for size, other in sizes)
-            msg += f"pass shapes={{{name!r}: {varying}}} if sizes vary"
-        else:
-            msg += (
-                "transform= must return the same number of dimensions for every batch"
-            )
-        raise SchemaError(msg)
+            hint = f"pass shapes={{{name!r}: {varying}}} if sizes vary"
+        raise SchemaError(
+            f"column {name!r} is of shape {shape}, expected {expected}: {hint}"
+        )
 
 
 def _spec(name: Key, column: Array, shape: list[int | None]) -> Any:
@@ -281,21 +270,16 @@ def _dtype(name: Key, values: Any) -> Any:
     return dtype
 
 
-def _arrays(column: Any) -> Iterator[npt.NDArray[Any]]:
-    """Yield the arrays of a column in the order of the components of its spec."""
-    if isinstance(column, RaggedArray):
-        splits = []
-        while isinstance(column, RaggedArray):
-            splits.append(column.row_splits)
-            column = column.values
-        yield np.asarray(column)
-        yield from splits
-    elif isinstance(column, SparseArray):
-        yield column.indices
-        yield np.asarray(column.values)
-        yield np.array(column.dense_shape, np.int64)
-    else:
-        yield np.asarray(column)
+def _arrays(column: Any) -> list[npt.NDArray[Any]]:
+    """Return the arrays of a column in the order of the components of its spec."""
+    if isinstance(column, SparseArray):
+        shape = np.array(column.dense_shape, np.int64)
+        return [column.indices, np.asarray(column.values), shape]
+    splits = []
+    while isinstance(column, RaggedArray):
+        splits.append(column.row_splits)
+        column = column.values
+    return [np.asarray(column), *splits]
 
 
 def _with_static_shape(tensor: Any, spec: Any) -> Any:
