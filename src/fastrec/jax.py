@@ -337,28 +337,23 @@ def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
     return narrow
 
 
-def _register(cls: Any, arrays: tuple[str, ...], rest: tuple[str, ...] = ()) -> None:
-    """Register a class as a pytree: `arrays` are children, `rest` is auxiliary data."""
-    keys = [jax.tree_util.GetAttrKey(name) for name in arrays]
-
-    def flatten(array: object) -> tuple[list[Any], tuple[Any, ...]]:
-        children = [getattr(array, name) for name in arrays]
-        static = tuple(getattr(array, name) for name in rest)
-        return list(zip(keys, children, strict=True)), static
-
-    def unflatten(static: tuple[Any, ...], children: Iterable[Any]) -> Any:
-        # JAX also passes tracers and its own markers, so nothing is checked.
-        return cls._wrap(*children, *static)
-
-    jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
+def _flatten(array: Any) -> tuple[list[Any], tuple[Any, ...]]:
+    """Return the two arrays of a column with their keys, and the rest."""
+    keys = map(jax.tree_util.GetAttrKey, array._parts)
+    first, second, *rest = zip(keys, array._part_values(), strict=True)
+    return [first, second], tuple(part for _, part in rest)
 
 
+def _unflatten(cls: Any, rest: tuple[Any, ...], arrays: Iterable[Any]) -> Any:
+    # JAX also passes tracers and its own markers, so nothing is checked.
+    return cls._wrap(*arrays, *rest)
+
+
+for _cls in (RaggedArray, BytesArray, SparseArray):
+    jax.tree_util.register_pytree_with_keys(_cls, _flatten, partial(_unflatten, _cls))
 # Rows of a `Dataset` are a subclass of dict, which JAX would treat as a leaf.
 jax.tree_util.register_pytree_node(
     ShortRow,
     lambda row: (list(row.values()), tuple(row)),
     lambda names, values: ShortRow(zip(names, values, strict=True)),
 )
-_register(RaggedArray, ("values", "row_splits"))
-_register(BytesArray, ("data", "offsets"), ("shape",))
-_register(SparseArray, ("indices", "values"), ("dense_shape",))
