@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ def indexed(
         from fastrec.ray import jobs  # slow to import
 
         with jobs.cluster(ray):
-            return jobs.index_files(paths, options["index_dir"], show), n_read
+            parts = jobs.map_files(partial(fr.build_index, **options), paths, show)
+        return {path: n for part in parts for path, n in part.items()}, n_read
 
 
 def opened(paths: Sequence[str], *, joins: bool = False) -> fr.Dataset:

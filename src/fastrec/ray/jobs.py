@@ -117,22 +117,6 @@ def _size_of(path: str) -> int:
         return 0
 
 
-def index_files(
-    files: Sequence[str],
-    index_dir: str | os.PathLike[str],
-    progress: Progress = lambda _done, _total: None,
-) -> dict[str, int]:
-    """Build the indexes of files in `index_dir`; return the numbers of records.
-
-    Raises the errors of `fastrec.build_index`.
-    """
-    counts: dict[str, int] = {}
-    build = partial(build_index, index_dir=index_dir)
-    for of_task in map_files(build, files, progress):
-        counts |= of_task
-    return counts
-
-
 def shuffle_files(
     files: Sequence[str],
     out: str,
@@ -154,7 +138,7 @@ def shuffle_files(
         index_dir = None
         if cache_dir is None:
             index_dir = os.path.join(directory, "index")
-            index_files(files, index_dir)
+            map_files(partial(build_index, index_dir=index_dir), files)
         task = partial(
             _shuffled,
             files,
