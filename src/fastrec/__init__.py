@@ -27,13 +27,18 @@ from fastrec.arrays.batch import (
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open, read_records
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
-from fastrec.features.fixed import FixedLen, Raw, Record, Stack, VarLen
+from fastrec.features.fixed import (
+    FixedLen,
+    FixedLenSequence,
+    Raw,
+    Record,
+    Stack,
+    VarLen,
+)
 from fastrec.features.image import Image, List
 from fastrec.features.missing import MissingFeatureWarning
-from fastrec.features.padded import FixedLenSequence
-from fastrec.features.ragged import Ragged
+from fastrec.features.ragged import Ragged, Sparse
 from fastrec.features.schema import Schema
-from fastrec.features.sparse import Sparse
 from fastrec.features.tensor import SerializedTensor
 from fastrec.hints import missing_attribute
 from fastrec.loader.loader import Loader

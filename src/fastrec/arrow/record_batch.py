@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from fastrec import _core
 from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray
 from fastrec.errors import SchemaError
+from fastrec.features.fixed import rows_of_one_length
 from fastrec.features.infer import name_of
-from fastrec.features.padded import rows_of_one_length
 from fastrec.hints import no_column
 
 

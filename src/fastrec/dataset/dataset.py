@@ -18,8 +18,8 @@ from fastrec.dataset.records import Records
 from fastrec.dataset.rows import Rows
 from fastrec.display import as_text, table
 from fastrec.errors import Error, SchemaError
+from fastrec.features.fixed import any_width_columns, without_padding
 from fastrec.features.infer import SAMPLE_RECORDS
-from fastrec.features.padded import any_width_columns, without_padding
 from fastrec.features.schema import Features, Schema, schema_or_names
 from fastrec.hints import checked_names, missing_attribute, no_column
 from fastrec.loader.collate import OnTransformError

@@ -22,9 +22,15 @@ from fastrec.arrays.batch import Array, BytesArray, RaggedArray
 from fastrec.caller_warnings import warn_caller
 from fastrec.example.gather import DENSE, Present, array_of, dense, number_values
 from fastrec.features.base import Spec, kind_of, numpy_dtype
-from fastrec.features.fixed import FixedLen, Raw, Record, Stack, VarLen
+from fastrec.features.fixed import (
+    FixedLen,
+    FixedLenSequence,
+    Raw,
+    Record,
+    Stack,
+    VarLen,
+)
 from fastrec.features.image import Image
-from fastrec.features.padded import FixedLenSequence
 from fastrec.features.tensor import SerializedTensor, serialized_rows
 from fastrec.transforms.images import encoded_images
 

@@ -15,8 +15,7 @@ import numpy as np
 from fastrec import _core
 from fastrec.errors import DecodeError, SchemaError
 from fastrec.features.base import Spec
-from fastrec.features.fixed import FixedLen, Record, VarLen
-from fastrec.features.padded import FixedLenSequence
+from fastrec.features.fixed import FixedLen, FixedLenSequence, Record, VarLen
 from fastrec.features.schema import Note, Schema
 from fastrec.features.tensor import tensor_text
 from fastrec.hints import did_you_mean

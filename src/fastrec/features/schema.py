@@ -18,9 +18,8 @@ from fastrec.arrays.layout import offsets_from
 from fastrec.display import as_text, table
 from fastrec.errors import SchemaError
 from fastrec.features.base import Column, ComposedColumns, RowRule, Spec, checked_keys
-from fastrec.features.fixed import VarLen
+from fastrec.features.fixed import FixedLenSequence, VarLen
 from fastrec.features.image import Image, encoded_of
-from fastrec.features.padded import FixedLenSequence
 from fastrec.features.ragged import Ragged, as_splits
 from fastrec.features.tf_specs import as_spec
 

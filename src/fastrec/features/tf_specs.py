@@ -11,10 +11,8 @@ import numpy as np
 
 from fastrec.errors import SchemaError
 from fastrec.features.base import Spec
-from fastrec.features.fixed import FixedLen, VarLen
-from fastrec.features.padded import FixedLenSequence
-from fastrec.features.ragged import Keyed, Ragged
-from fastrec.features.sparse import Sparse
+from fastrec.features.fixed import FixedLen, FixedLenSequence, VarLen
+from fastrec.features.ragged import Keyed, Ragged, Sparse
 
 # The tfrecord package's dtype names. NumPy's "byte" and "float" mean other dtypes.
 _TFRECORD_DTYPES = {"byte": "bytes", "int": "int64", "float": "float32"}

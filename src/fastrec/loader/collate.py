@@ -19,8 +19,8 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch, concat_batches, take_rows
 from fastrec.arrays.layout import describe_rows
 from fastrec.errors import Error, SchemaError, add_note
+from fastrec.features.fixed import FixedLenSequence
 from fastrec.features.image import encoded_of
-from fastrec.features.padded import FixedLenSequence
 from fastrec.features.schema import check_columns
 from fastrec.on_error import SkippedRegion
 from fastrec.sources.source import Source

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.display import table
-from fastrec.features.padded import any_width_columns
+from fastrec.features.fixed import any_width_columns
 from fastrec.hints import missing_attribute
 from fastrec.loader.iterator import (
     BatchIterator,
