@@ -153,20 +153,15 @@ def image_uri(data: bytes) -> str | None:
 
 
 def table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    *,
-    title: str = "",
-    n_more: int = 0,
+    header: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = ""
 ) -> Html:
     """Return a table as HTML.
 
     Cells that are `str` are texts, and are escaped; any other value is shown as
-    `value_html` does. Long tables end with the number of rows that are left out, to
-    which `n_more` is added.
+    `value_html` does. Long tables end with the number of rows that are left out.
     """
     listed = list(rows)
-    n_more += max(0, len(listed) - _MAX_ROWS)
+    n_more = max(0, len(listed) - _MAX_ROWS)
     parts = [f"<p>{escaped(title)}</p>"] if title else []
     if listed:
         head = "".join(

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from fastrec.display import table
 from fastrec.errors import Error
 from fastrec.printable import counted, printable
 
@@ -125,21 +124,6 @@ class Report:
             f"{lost(self.records_lost, is_known=self.is_complete)}, "
             f"{counted(self.bytes_lost, 'byte')}{unlisted}>"
         )
-
-    def _repr_html_(self) -> str:
-        """Return the regions as a table, for notebooks."""
-        rows = [
-            [
-                region.path,
-                f"{region.begin:,}",
-                "the end" if region.end is None else f"{region.end:,}",
-                "unknown" if region.records is None else f"{region.records:,}",
-                region.reason,
-            ]
-            for region in self.regions
-        ]
-        header = ["file", "from byte", "to byte", "records", "reason"]
-        return table(header, rows, title=repr(self), n_more=self.unlisted)
 
     def __str__(self) -> str:
         return "\n".join([repr(self), *map(str, self.regions)])

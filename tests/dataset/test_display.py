@@ -139,18 +139,16 @@ def test_a_dataset_shows_schema_rows_and_images(path: Path) -> None:
 
 def test_text_of_files_is_escaped(path: Path) -> None:
     ds = fr.open(path)
-    batch: Untyped = ds[:]
+    assert HOSTILE in ds.schema
     moved = path.with_name("<b>&.tfrecord")
     path.rename(moved)
     renamed = fr.open(moved)
     escaped = HOSTILE.replace("\x1b", "\\x1b")
     row: Untyped = renamed[0]
-    for shown in (renamed, ds.schema, batch[HOSTILE], row):
+    for shown in (renamed, ds.schema, row):
         assert "alert(1)" in Page(shown._repr_html_()).text
     assert escaped in Page(renamed._repr_html_()).text
     assert "<b>&.tfrecord" in Page(renamed._repr_html_()).text
-    damage = fr.SkippedRegion("<i>", 1, None, "<b>reason</b>", None)
-    assert "<b>reason</b>" in Page(fr.Report((damage,))._repr_html_()).text
 
 
 def test_only_the_beginning_of_the_first_file_is_read(path: Path, write: Write) -> None:
@@ -200,20 +198,6 @@ def test_a_thousand_columns_are_cut(write: Write) -> None:
     assert "... and 950 more" in page.text
 
 
-def test_arrays_show_their_first_rows(path: Path) -> None:
-    batch: Untyped = fr.open(path)[:]
-    page = Page(batch["image"]._repr_html_())
-    assert len(page.images) == N
-    assert "BytesArray, (5,), object" in page.text
-    words = Page(batch["words"]._repr_html_())
-    assert "[b'some', b'words']" in words.text
-    long = fr.RaggedArray.from_list([[1, 2]] * 1000)
-    page = Page(long._repr_html_())
-    assert "... and 994 more" in page.text
-    assert page.tags.count("tr") == 7
-    assert "SparseArray" in Page(long[:2].to_sparse()._repr_html_()).text
-
-
 @pytest.mark.parametrize("shape", [(28, 28), (28, 30, 1), (9, 8, 3), (8, 8, 4)])
 def test_pixels_are_shown_as_images(shape: tuple[int, ...]) -> None:
     pytest.importorskip("cv2", reason="OpenCV is not installed")
@@ -238,4 +222,3 @@ def test_loaders_show_options_and_statistics(path: Path) -> None:
     for text in ("batch_size\n2\n", "shuffle\nTrue\n", "n_records\n5\n"):
         assert text in page.text
     assert "n_batches\n3\n" in Page(loader.stats._repr_html_()).text
-    assert "0 regions" in Page(loader.report._repr_html_()).text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastrec.display import abridged, table
+from fastrec.display import abridged
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -126,13 +126,6 @@ class Rows:
         if is_long:
             texts.insert(EDGE_ITEMS, "...")
         return f"[{', '.join(texts)}]"
-
-    def _repr_html_(self) -> str:
-        """Return the first rows as a table, for notebooks."""
-        n = min(len(self), 2 * EDGE_ITEMS)
-        rows = [[str(i), self[i]] for i in range(n)]
-        title = f"{type(self).__name__}, {self.shape}, {self.dtype}"  # type: ignore[attr-defined]
-        return table(["row", "value"], rows, title=title, n_more=len(self) - n)
 
 
 def _item_text(item: Any) -> str:
