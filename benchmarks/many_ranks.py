@@ -26,7 +26,7 @@ import numpy as np
 import fastrec as fr
 from environment import describe
 from fastrec import _core
-from fastrec.storage.index_files import Scope
+from fastrec.storage.index_files import IndexPlace, Scope
 
 __all__: list[str] = []
 
@@ -75,7 +75,7 @@ def synthesize(folder: Path, n_files: int, n_records: int) -> float:
         )
         names.append(str(path))
     scope = Scope.of(names)
-    target = scope.path(folder / "index")
+    target = IndexPlace(folder / "index").path(scope)
     target.parent.mkdir(exist_ok=True)
     _core.save_indexes(
         os.fsencode(target), scope.names, _core.Indexes(indexes), [], None

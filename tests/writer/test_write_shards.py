@@ -23,7 +23,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,8 +35,7 @@ from hypothesis import strategies as st
 
 import fastrec as fr
 from columns import Untyped, open_dataset
-from fastrec.storage import index
-from fastrec.storage.index_files import IndexSearch
+from fastrec.storage.index import FileIndexes
 from written import payloads, records_in
 
 PATTERN = "train-{shard:05d}-of-{num_shards:05d}.tfrecord"
@@ -262,12 +261,10 @@ def test_shards_are_cut_by_their_bytes_before_compression(tmp_path: Path) -> Non
 # --- Indexes ---------------------------------------------------------------------------
 
 
-def only_joins(
-    search: IndexSearch, *_: object, **options: Callable[[], object]
-) -> None:
+def only_joins(found: FileIndexes, *_: object) -> None:
     """Join the index files of single files; replaces a function that scans files."""
-    assert search.is_complete
-    options["save"]()
+    assert not found.missing.size
+    found.save()
 
 
 @pytest.mark.parametrize("compression", [None, "GZIP", "ZLIB"])
@@ -297,7 +294,7 @@ def test_the_stored_index_equals_a_built_index(
     assert len(before) == len(files)
 
     # Reading scans no file here, and builds equal indexes with an empty cache.
-    monkeypatch.setattr(index, "_build_missing", only_joins)
+    monkeypatch.setattr(FileIndexes, "_build", only_joins)
     assert len(fr.open(files)) == 100
     monkeypatch.undo()
     monkeypatch.setenv("FASTREC_CACHE", str(built))

@@ -13,7 +13,8 @@ from fastrec.options import (
 )
 from fastrec.sources.file_set import FileSet
 from fastrec.storage.compression import contents_of
-from fastrec.storage.index import IndexPlace, make_counts, make_indexes
+from fastrec.storage.index import make_counts, make_indexes
+from fastrec.storage.index_files import IndexPlace
 from fastrec.storage.paths import Paths, expand
 from fastrec.storage.stores import StorageOptions
 

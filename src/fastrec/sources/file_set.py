@@ -29,8 +29,7 @@ from fastrec.storage.compression import (
     contents_of,
     sampled_contents,
 )
-from fastrec.storage.index import IndexPlace
-from fastrec.storage.index_files import joined_names
+from fastrec.storage.index_files import IndexPlace, joined_names
 from fastrec.storage.paths import local_head
 from fastrec.storage.pipes import PipePath, refuse_pipe
 from fastrec.storage.remote import RemotePath, warn_of_weak_versions

@@ -3,8 +3,11 @@
 The index of a plain file comes from a walk over its frame headers. The index of a
 compressed file comes from one scan of its content, and has the stored checksum of each
 payload. Missing indexes are built in parallel when they are first needed, and cached
-together (`fastrec.storage.index_files`). If the cache is not writable, each process
-builds its own.
+together. If the cache is not writable, each process builds its own.
+
+An index is used if the file has the same size and modification time (or ETag). Next to
+the data, the time may differ, but sampled records of the file must be where the index
+says.
 """
 
 from __future__ import annotations
@@ -13,10 +16,9 @@ import contextlib
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,16 +29,20 @@ from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
 from fastrec.storage.compression import CODES, Content, FileContent, content_of
 from fastrec.storage.index_files import (
-    IndexSearch,
+    NEXT_TO_DATA,
+    ONLY_FILE,
+    IndexPlace,
     Scope,
-    contents_by_name,
+    hashed_name,
     index_path,
     joined_names,
+    short_name,
 )
 from fastrec.storage.locks import builder_lock
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import version_of, versions_of
-from fastrec.storage.remote import RemotePath, Version
+from fastrec.storage.remote import RemotePath, fetch
+from fastrec.storage.stores import Entry
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import CancelledError
 
@@ -45,40 +51,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("fastrec")
 
-# Files that one task scans, and how often a long build saves what it has.
+Numbers = npt.NDArray[np.int64]
+
+# Files that one task scans.
 _MAX_FILES_PER_TASK = 512
 _TASKS_PER_THREAD = 8
-_SAVE_SECONDS = 60.0
 _N_REMOTE_THREADS = 16  # they wait for the network
-
-
-class _Scan(Protocol):
-    """Returns the indexes of the files with these numbers; `stop` ends it early."""
-
-    def __call__(self, numbers: list[int], stop: threading.Event) -> _core.Indexes: ...
-
-
-class IndexPlace:
-    """Where indexes are kept: a cache, or next to the data."""
-
-    def __init__(
-        self,
-        index_dir: str | os.PathLike[str] | None = None,
-        *,
-        part: tuple[int, int] | None = None,
-        is_next_to_data: bool = False,
-        must_keep: bool = False,
-    ) -> None:
-        self.index_dir = index_dir
-        self._part = part
-        self._is_next_to_data = is_next_to_data
-        self.must_keep = must_keep
-
-    def path(self, scope: Scope) -> Path:
-        """Return the path of the index file of these files."""
-        return scope.path(
-            self.index_dir, part=self._part, is_next_to_data=self._is_next_to_data
-        )
 
 
 def known_contents(
@@ -89,22 +67,26 @@ def known_contents(
     It is "auto" for files without an index. The files may have changed since.
     """
     names = {code: name for name, code in CODES.items()}
-    return [names[code] for code in contents_by_name(paths, index_dir).tolist()]
+    for path, names_in_it, _ in IndexPlace(index_dir).candidates(Scope.of(paths)):
+        if (file := _core.IndexFile.load(os.fsencode(path))) is not None:
+            return [names[code] for code in file.contents(names_in_it).tolist()]
+    return ["auto"] * len(paths)
 
 
 def load_indexes(
     paths: Sequence[str], index_dir: str | os.PathLike[str] | None
 ) -> _core.Indexes | None:
     """Load the cached indexes of all plain `paths`, or return None if one is missing."""
-    search = _search(paths, ["plain"] * len(paths), False, index_dir)
-    return search.indexes() if search.is_complete else None
+    found = FileIndexes(_plain(paths), IndexPlace(index_dir))
+    found.search()
+    return None if found.missing.size else found.indexes()
 
 
 def n_indexed(files: Sequence[FileContent]) -> int:
     """Return the number of files with a cached index, or count if compressed."""
-    paths = [path for path, _ in files]
-    contents = [content for _, content in files]
-    return len(paths) - len(_search(paths, contents, False, None).missing)
+    found = FileIndexes(files, IndexPlace())
+    found.search()
+    return len(files) - len(found.missing)
 
 
 def make_indexes(
@@ -125,18 +107,19 @@ def make_indexes(
     `is_assumed_plain`, a compressed file raises. The cached indexes of the files with the
     numbers `stale` are replaced.
     """
+    if not paths:
+        return _core.Indexes([])
     scan = _core.ScanProgress()
     n_threads = max(1, default_num_threads() // max(1, len(paths)))
-    table: list[_core.FileTable] = []
+    table: _core.FileTable | None = None
     if any(isinstance(path, RemotePath) for path in paths):
         from fastrec.storage.range_readers import table_of
 
-        table.append(table_of(paths, io))
+        table = table_of(paths, io)
 
-    def build(numbers: list[int], stop: threading.Event) -> _core.Indexes:  # noqa: ARG001 (`scan` stops)
-        if table:
-            chosen = np.array(numbers, np.int64)
-            return _core.Indexes.build_in(table[0], chosen, n_threads, scan, recovery)
+    def build(numbers: Numbers) -> _core.Indexes:
+        if table is not None:
+            return _core.Indexes.build_in(table, numbers, n_threads, scan, recovery)
         return _core.Indexes.build(
             joined_names([paths[i] for i in numbers]),
             io,
@@ -147,18 +130,9 @@ def make_indexes(
             is_assumed_plain,
         )
 
-    return _load_or_build(
-        paths,
-        ["plain"] * len(paths),
-        build,
-        place=place or IndexPlace(),
-        needs_crcs=False,
-        stale=stale,
-        n_bytes_done=lambda: scan.n_bytes,
-        progress=progress,
-        cancel=scan.cancel,
-        n_threads=_N_REMOTE_THREADS if table else None,
-    )
+    found = FileIndexes(_plain(paths), place or IndexPlace(), stale=stale)
+    n_at_once = _N_REMOTE_THREADS if table else None
+    return found.complete(build, scan, scan.cancel, n_at_once, progress)
 
 
 def make_counts(
@@ -173,18 +147,33 @@ def make_counts(
     With a `recovery` other than "raise", the content behind the first damage is
     skipped. The cached indexes of the files with the numbers `stale` are replaced.
     """
+    if not files:
+        return _core.Indexes([])
+    stop = threading.Event()
 
-    def count(numbers: list[int], stop: threading.Event) -> _core.Indexes:
+    def count(numbers: Numbers) -> _core.Indexes:
         return _core.Indexes([_scan_stream(files[i], recovery, stop) for i in numbers])
 
-    return _load_or_build(
-        [path for path, _ in files],
-        [content for _, content in files],
-        count,
-        place=place or IndexPlace(),
-        needs_crcs=True,
-        stale=stale,
-    )
+    found = FileIndexes(files, place or IndexPlace(), needs_crcs=True, stale=stale)
+    return found.complete(count, _core.ScanProgress(), stop.set)
+
+
+def _scan_stream(
+    file: FileContent, recovery: str, is_cancelled: threading.Event
+) -> _core.Index:
+    path, content = file
+    version = version_of(path)
+
+    def check() -> None:
+        if is_cancelled.is_set():
+            raise CancelledError
+
+    if content == "auto":
+        content = content_of(path)
+    table = _core.FileTable(os.fsencode(path), ["pread"])
+    files = [(path, content)]
+    with frame_stream(files, table, [0], recovery, on_wait=check) as frames:
+        return frames.scan(*version, CODES[content])
 
 
 def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
@@ -195,11 +184,13 @@ def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
     """
     from fastrec.storage.range_readers import table_of
 
-    search = _search([path], [content], content != "plain", None)
-    if not search.is_complete:
+    is_plain = content == "plain"
+    found = FileIndexes([(path, content)], IndexPlace(), needs_crcs=not is_plain)
+    found.search()
+    if found.missing.size:
         return False
-    indexes = search.indexes()
-    if content == "plain":
+    indexes = found.indexes()
+    if is_plain:
         is_stale = indexes.is_stale(0, table_of([path], "pread"))
         if is_stale:
             make_indexes([path], recovery="resync", stale=[0])
@@ -220,12 +211,10 @@ def keep_index(
     offsets: npt.NDArray[np.uint64],
     payload_crcs: npt.NDArray[np.uint32] | None = None,
     content: Content = "plain",
-    index_dir: str | os.PathLike[str] | None = None,
-) -> _core.Index:
-    """Cache the index of a file that was just written or read, if the cache is writable.
+) -> None:
+    """Cache the index of a file that was just written, if the cache is writable.
 
-    Returns the index, which is valid even if it cannot be cached. `offsets` are the
-    beginnings of all frames and the end of the last one. For a
+    `offsets` are the beginnings of all frames and the end of the last one. For a
     compressed file, they are offsets in its content, and `payload_crcs` is required.
     """
     if payload_crcs is None:
@@ -233,15 +222,7 @@ def keep_index(
     else:
         version, code = version_of(path), CODES[content]
         index = _core.Index.of_stream(offsets, payload_crcs, *version, code)
-    try:
-        target = index_path(path, index_dir)
-        with replacement(target, sync=False) as temporary:
-            names = Scope.of([path]).names_in(target)
-            indexes = _core.Indexes([index])
-            _core.save_indexes(os.fsencode(temporary), names, indexes, [], None)
-    except OSError as error:
-        _log.info("cannot cache the index of %s: %s", printable(path), error)
-    return index
+    keep_indexes([path], _core.Indexes([index]), None)
 
 
 def keep_indexes(
@@ -249,16 +230,10 @@ def keep_indexes(
     indexes: _core.Indexes,
     index_dir: str | os.PathLike[str] | None,
 ) -> None:
-    """Cache the indexes of plain files together, if the cache is writable."""
-    search = IndexSearch(
-        paths,
-        versions_of(paths),
-        ["plain"] * len(paths),
-        needs_crcs=False,
-        index_dir=index_dir,
-    )
-    search.add(search.missing, indexes)
-    _save(search, IndexPlace(index_dir).path(search.scope), must_keep=False)
+    """Cache the indexes of files together, if the cache is writable."""
+    found = FileIndexes(_plain(paths), IndexPlace(index_dir))
+    found.add(found.missing, indexes)
+    found.save()
 
 
 def rename_index(path: str, target: str) -> None:
@@ -290,215 +265,321 @@ def write_tfrecord2idx(
         np.savetxt(temporary, lines, fmt="%d")
 
 
-def _search(
-    paths: Sequence[str],
-    contents: Sequence[Content],
-    needs_crcs: bool,
-    index_dir: str | os.PathLike[str] | None,
-    *,
-    is_probing: bool = False,
-    stale: Sequence[int] = (),
-) -> IndexSearch:
-    """Search all places for the indexes of files."""
-    search = IndexSearch(
-        paths,
-        versions_of(paths),
-        contents,
-        needs_crcs=needs_crcs,
-        index_dir=index_dir,
-        is_probing=is_probing,
-        stale=stale,
-    )
-    search.search()
-    if not search.is_complete:
-        search.fetch()
-    if not search.is_complete and (index_dir is not None or len(paths) > 1):
-        search.search_scattered()
-        if index_dir is not None and not needs_crcs:
-            _search_texts(search, paths, index_dir)
-    return search
+def _plain(paths: Sequence[str]) -> list[FileContent]:
+    return [(path, "plain") for path in paths]
 
 
-def _load_or_build(
-    paths: Sequence[str],
-    contents: Sequence[Content],
-    scan: _Scan,
-    *,
-    place: IndexPlace,
-    needs_crcs: bool,
-    stale: Sequence[int] = (),
-    n_bytes_done: Callable[[], int] = lambda: 0,
-    progress: Progress | None = None,
-    cancel: Callable[[], object] = lambda: None,
-    n_threads: int | None = None,
-) -> _core.Indexes:
-    """Return the index of each file, building and caching those that are missing."""
-    if not paths:
-        return _core.Indexes([])
-    unique = [*dict.fromkeys(paths)]
-    if len(unique) < len(paths):  # a file is listed twice
-        first = {path: i for i, path in reversed([*enumerate(paths)])}
-        found = _load_or_build(
-            unique,
-            [contents[first[path]] for path in unique],
-            lambda numbers, stop: scan([first[unique[i]] for i in numbers], stop),
-            place=place,
-            needs_crcs=needs_crcs,
-            stale=[unique.index(paths[i]) for i in stale],
-            n_bytes_done=n_bytes_done,
-            progress=progress,
-            cancel=cancel,
-            n_threads=n_threads,
-        )
-        by_path = dict(zip(unique, found, strict=True))
-        return _core.Indexes([by_path[path] for path in paths])
-    search = _search(
-        *(paths, contents, needs_crcs, place.index_dir),
-        is_probing=place.must_keep,
-        stale=stale,
-    )
-    n_bytes = int(search.versions[:, 0].sum())
-    target = place.path(search.scope)
+class FileIndexes:
+    """The indexes of files: found in index files, built, and saved in one of them.
 
-    def report() -> None:
-        if progress is not None:
-            progress(min(n_bytes_done(), n_bytes), n_bytes)
+    Parameters
+    ----------
+    files : sequence of (str, str)
+        Paths and compression; an index of another compression is not used.
+    place : IndexPlace
+    needs_crcs : bool
+        Whether an index must have the checksums of the payloads.
+    stale : sequence of int
+        The numbers of files whose indexes in index files are not used.
 
-    def is_kept() -> bool:
-        if not search.is_complete or search.scattered or search.is_fetched:
-            return False
-        return not place.must_keep or search.is_only_from(target)
+    Attributes
+    ----------
+    missing : ndarray of int64
+        The numbers of the files whose indexes were not found or added.
+    """
 
-    if not is_kept():
-        is_cancelled = threading.Event()
+    def __init__(
+        self,
+        files: Sequence[FileContent],
+        place: IndexPlace,
+        *,
+        needs_crcs: bool = False,
+        stale: Sequence[int] = (),
+    ) -> None:
+        self._paths = [path for path, _ in files]
+        self._contents = np.array([CODES[content] for _, content in files], np.uint8)
+        self._place, self._needs_crcs = place, needs_crcs
+        self._scope = Scope.of(self._paths)
+        self._target = place.path(self._scope)
+        self._versions = versions_of(self._paths)
+        # A file that is listed twice is searched and scanned once.
+        first = {path: i for i, path in reversed([*enumerate(self._paths)])}
+        self._first = np.array([first[path] for path in self._paths], np.int64)
+        self.missing: Numbers = np.unique(self._first)
+        self._stale = np.unique(self._first[np.array(stale, np.int64)])
+        self._parts: list[tuple[Numbers, _core.Indexes]] = []  # numbers, and indexes
+        self._table: _core.FileTable | None = None  # to compare indexes with files
+        self._sources: set[Path] = set()  # index files that were used
+        self._is_fetched = False  # from a remote store, and should be kept here
+        # Index files, of single files or parts, to merge into one.
+        self._scattered: dict[Path, _core.IndexFile | None] = {}
 
-        def cancel_all() -> None:
-            is_cancelled.set()
-            cancel()
+    def indexes(self) -> _core.Indexes:
+        """Return the indexes of all files, none of which is missing."""
+        n_files = len(self._paths)
+        if len(self._parts) == 1 and len(self._parts[0][0]) == n_files:
+            return self._parts[0][1]
+        if (self._first == np.arange(n_files)).all():
+            return _core.Indexes.merged(n_files, self._parts)
+        found = {
+            number: index
+            for numbers, indexes in self._parts
+            for number, index in zip(numbers.tolist(), indexes, strict=True)
+        }
+        return _core.Indexes([found[number] for number in self._first.tolist()])
 
-        with builder_lock(target, is_cancelled):
-            if not search.is_complete:
-                search.search()  # another process may have built them meanwhile
-            if not is_kept():
-                _build_missing(
-                    search,
-                    partial(scan, stop=is_cancelled),
-                    save=partial(_save, search, target, must_keep=place.must_keep),
-                    cancel=cancel_all,
-                    on_poll=report,
-                    n_threads=n_threads,
-                    progress_text=lambda seconds: (
-                        f"indexing {len(search.missing):,} files: "
-                        f"{n_bytes_done() / 1e9 / seconds:.2f} GB/s so far"
-                    ),
-                )
-    report()
-    return search.indexes()
+    def add(self, numbers: Numbers, indexes: _core.Indexes) -> None:
+        """Add indexes of missing files."""
+        if numbers.size:
+            self._parts.append((numbers, indexes))
+            self.missing = np.setdiff1d(self.missing, numbers, assume_unique=True)
 
+    # Searching.
 
-def _build_missing(
-    search: IndexSearch,
-    scan: Callable[[list[int]], _core.Indexes],
-    *,
-    save: Callable[[], object],
-    cancel: Callable[[], object],
-    on_poll: Callable[[], object],
-    progress_text: Callable[[float], str],
-    n_threads: int | None,
-) -> None:
-    """Scan the missing files in threads, and save the indexes, also after an error."""
-    missing = search.missing
-    n_tasks = _TASKS_PER_THREAD * (n_threads or default_num_threads())
-    n_each = min(max(1, len(missing) // n_tasks), _MAX_FILES_PER_TASK)
-    pieces = [missing[i : i + n_each] for i in range(0, len(missing), n_each)]
-    built: dict[int, _core.Indexes] = {}
+    def search(self) -> None:
+        """Search for the indexes of missing files in all places."""
+        self._search_together()
+        if self.missing.size:
+            self._fetch()
+        index_dir, n_files = self._place.index_dir, len(self._paths)
+        if self.missing.size and (index_dir is not None or n_files > 1):
+            folder = self._place.folder()
+            with contextlib.suppress(OSError):
+                listed = set(os.listdir(folder))
+                self._search_scattered(folder, listed)
+                if index_dir is not None and not self._needs_crcs:
+                    self._search_texts(folder, listed)
 
-    def scan_piece(i: int) -> None:
-        built[i] = scan(pieces[i].tolist())
+    def _search_together(self) -> None:
+        """Search where indexes of all files together may be on this machine."""
+        for path, names, is_next_to_data in self._place.candidates(self._scope):
+            if self.missing.size:
+                self._look_into(path, names, is_next_to_data=is_next_to_data)
 
-    def add_built() -> None:
-        for i in [*built]:
-            search.add(pieces[i], built.pop(i))
+    def _fetch(self) -> None:
+        """Search next to remote files, which takes a request."""
+        directory, remote = self._scope.directory, self._scope.remote
+        if remote is None:
+            return
+        n_above = len(directory) + 1 - (len(remote.address) - len(remote.key))
+        paths = [path for path in self._paths if isinstance(path, RemotePath)]
+        names = [path.key[n_above:] for path in paths]
+        if n_above < 0 or len(set(names)) < len(set(self._paths)):
+            return  # the names do not tell the files apart
+        path = remote.sibling(Entry(remote.key[:n_above] + NEXT_TO_DATA, -1, ""))
+        try:
+            version = version_of(path)
+            content = fetch(path, 0, version[0], version)
+        except FileNotFoundError:
+            return
+        except OSError as error:  # some stores deny access to an object that is missing
+            _log.info("cannot read the index %s: %s", path, error.strerror)
+            return
+        file = _core.IndexFile.of(bytes(content))
+        if file is not None:
+            self._is_fetched = self._find(
+                file, joined_names(names), self.missing, is_next_to_data=True
+            )
 
-    save_at = time.monotonic() + _SAVE_SECONDS
+    def _search_scattered(self, folder: Path, listed: set[str]) -> None:
+        """Search for parts that several machines built, and for indexes of single files."""
+        for directory, names in self._scope.above():
+            stem = f"{hashed_name(directory + os.sep)}."
+            parts = {name for name in listed if name.startswith(stem)}
+            for name in sorted(parts - {f"{stem}frecidx"}):
+                part = self._look_into(folder / name, names)
+                if part and directory == self._scope.directory and len(self._paths) > 1:
+                    self._scattered[folder / name] = part
+        if len(self._paths) == 1:
+            return
+        single = {name.rsplit(".", 2)[0] for name in listed}
+        only = b"\0".join([ONLY_FILE] * len(self._paths))
+        for number in self.missing.tolist():
+            path = self._paths[number]
+            identity = path.identity if isinstance(path, RemotePath) else path
+            if short_name(identity) in single:
+                file = index_path(path, self._place.index_dir)
+                if self._look_into(file, only, np.array([number])) is not None:
+                    self._scattered[file] = None
 
-    def poll() -> None:
-        nonlocal save_at
-        on_poll()
-        if time.monotonic() > save_at:
-            add_built()
-            save()
-            save_at = time.monotonic() + _SAVE_SECONDS
-
-    try:
-        run_in_threads(
-            [partial(scan_piece, i) for i in range(len(pieces))],
-            cancel=cancel,
-            progress_text=lambda _n_done, seconds: progress_text(seconds),
-            on_poll=poll,
-            n_threads=n_threads,
-        )
-    finally:
-        add_built()
-        if search.parts:
-            save()
-
-
-def _save(search: IndexSearch, target: Path, *, must_keep: bool) -> None:
-    try:
-        search.save(target)
-    except OSError as error:
-        if must_keep:
-            raise
-        _log.info(
-            "cannot cache the indexes of %d files: %s", search.scope.n_files, error
-        )
-
-
-def _scan_stream(
-    file: FileContent, recovery: str, is_cancelled: threading.Event
-) -> _core.Index:
-    """Index a compressed file by scanning its content."""
-    path, content = file
-    version = version_of(path)
-
-    def check() -> None:
-        if is_cancelled.is_set():
-            raise CancelledError
-
-    if content == "auto":
-        content = content_of(path)
-    table = _core.FileTable(os.fsencode(path), ["pread"])
-    files = [(path, content)]
-    with frame_stream(files, table, [0], recovery, on_wait=check) as frames:
-        return frames.scan(*version, CODES[content])
-
-
-def _search_texts(
-    search: IndexSearch, paths: Sequence[str], index_dir: str | os.PathLike[str]
-) -> None:
-    """Add the indexes of missing files in the text format of ``tfrecord2idx``."""
-    folder = index_path(paths[0], index_dir).parent
-    with contextlib.suppress(OSError):
-        listed = set(os.listdir(folder))
-        for number in search.missing.tolist():
-            path = paths[number]
-            name = path.key if isinstance(path, RemotePath) else path
-            text = f"{os.path.basename(name)}.idx"
+    def _search_texts(self, folder: Path, listed: set[str]) -> None:
+        """Search for indexes in the text format of ``tfrecord2idx``."""
+        for number in self.missing.tolist():
+            path = self._paths[number]
+            key = path.key if isinstance(path, RemotePath) else path
+            text = f"{os.path.basename(key)}.idx"
             if text not in listed:
                 continue
-            index = _read_tfrecord2idx(
-                path, folder / text, search.versions[number].tolist()
+            try:
+                lines = np.loadtxt(folder / text, np.uint64, ndmin=2, usecols=(0, 1))
+                offsets = np.append(lines[:, 0], lines[-1:].sum(dtype=np.uint64))
+                size, time = self._versions[number].tolist()
+                index = _core.Index.from_offsets(offsets, size, time, os.fsencode(path))
+            except (OSError, ValueError) as error:
+                name = printable(folder / text)
+                _log.warning("ignoring index file %s: %s", name, error)
+            else:
+                self.add(np.array([number], np.int64), _core.Indexes([index]))
+
+    def _look_into(
+        self,
+        path: Path,
+        names: bytes,
+        numbers: Numbers | None = None,
+        *,
+        is_next_to_data: bool = False,
+    ) -> _core.IndexFile | None:
+        """Use an index file, and return it if it had an index of a missing file."""
+        file = _core.IndexFile.load(os.fsencode(path))
+        numbers = self.missing if numbers is None else numbers
+        if file is None or not self._find(
+            file, names, numbers, is_next_to_data=is_next_to_data
+        ):
+            return None
+        self._sources.add(path)
+        return file
+
+    def _find(
+        self,
+        file: _core.IndexFile,
+        names: bytes,
+        numbers: Numbers,
+        *,
+        is_next_to_data: bool,
+    ) -> bool:
+        is_probing = is_next_to_data or self._place.must_keep
+        if is_probing and self._table is None:
+            from fastrec.storage.range_readers import table_of
+
+            self._table = table_of(self._paths, "pread")
+        found = file.find(
+            names,
+            np.setdiff1d(numbers, self._stale, assume_unique=True),
+            self._versions,
+            self._contents,
+            needs_crcs=self._needs_crcs,
+            ignores_times=is_next_to_data,
+            probed=self._table if is_probing else None,
+        )
+        self.add(*found)
+        return bool(found[0].size)
+
+    # Building.
+
+    def complete(
+        self,
+        scan: Callable[[Numbers], _core.Indexes],
+        scanned: _core.ScanProgress,
+        cancel: Callable[[], object],
+        n_threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> _core.Indexes:
+        """Search for the indexes, and build and save those that are missing."""
+        self.search()
+        n_bytes = int(self._versions[:, 0].sum())
+
+        def report() -> None:
+            if progress is not None:
+                progress(min(scanned.n_bytes, n_bytes), n_bytes)
+
+        if not self._is_kept():
+            with builder_lock(self._target, threading.Event()):
+                self._search_together()  # another process may have built them meanwhile
+                if not self._is_kept():
+                    self._build(scan, scanned, cancel, n_threads, report)
+        report()
+        return self.indexes()
+
+    def _is_kept(self) -> bool:
+        """Whether all indexes were found where they should be."""
+        if self.missing.size or self._scattered or self._is_fetched:
+            return False
+        return not self._place.must_keep or self._sources == {self._target}
+
+    def _build(
+        self,
+        scan: Callable[[Numbers], _core.Indexes],
+        scanned: _core.ScanProgress,
+        cancel: Callable[[], object],
+        n_threads: int | None,
+        report: Callable[[], object],
+    ) -> None:
+        """Scan the missing files in threads, and save the indexes, also after an error."""
+        missing = self.missing
+        n_tasks = _TASKS_PER_THREAD * (n_threads or default_num_threads())
+        n_each = min(max(1, len(missing) // n_tasks), _MAX_FILES_PER_TASK)
+        built: list[tuple[Numbers, _core.Indexes]] = []
+
+        def scan_piece(numbers: Numbers) -> None:
+            built.append((numbers, scan(numbers)))
+
+        try:
+            run_in_threads(
+                [
+                    partial(scan_piece, missing[i : i + n_each])
+                    for i in range(0, len(missing), n_each)
+                ],
+                cancel=cancel,
+                progress_text=lambda _, seconds: (
+                    f"indexing {len(missing):,} files: "
+                    f"{scanned.n_bytes / 1e9 / seconds:.2f} GB/s so far"
+                ),
+                on_poll=report,
+                n_threads=n_threads,
             )
-            if index is not None:
-                search.add(np.array([number], np.int64), _core.Indexes([index]))
+        finally:
+            for part in built:
+                self.add(*part)
+            self.save()
+
+    def save(self) -> None:
+        """Write the indexes to their index file.
+
+        Indexes of other files that exist are kept there. Deletes the scattered files.
+        """
+        parts = [part for each in self._parts if len((part := _without_gaps(*each))[0])]
+        if self._stale.size:
+            parts = (
+                self._parts
+            )  # an index with gaps is not written, but replaces others
+        if not parts:
+            return
+        path = self._target
+        names = self._scope.names_in(path).split(b"\0")
+        numbers = np.concatenate([part[0] for part in parts]).tolist()
+        is_own = self._place.part is None and not self._place.is_next_to_data
+        scattered = self._scattered if is_own else {}
+        others = [part for part in scattered.values() if part is not None]
+        if names != [ONLY_FILE]:
+            known = _core.IndexFile.load(os.fsencode(path))
+            others[:0] = [] if known is None else [known]
+        directory = os.fsencode(self._scope.directory)
+        try:
+            with replacement(path, sync=False) as temporary:
+                _core.save_indexes(
+                    os.fsencode(temporary),
+                    b"\0".join([names[number] for number in numbers]),
+                    _core.Indexes.joined([part[1] for part in parts]),
+                    others,
+                    None if self._scope.remote else directory,
+                )
+        except OSError as error:
+            if self._place.must_keep:
+                raise
+            _log.info(
+                "cannot cache the indexes of %d files: %s", len(self._paths), error
+            )
+        else:
+            for merged in scattered:
+                with contextlib.suppress(OSError):
+                    merged.unlink()
 
 
-def _read_tfrecord2idx(path: str, text: Path, version: Version) -> _core.Index | None:
-    try:
-        lines = np.loadtxt(text, dtype=np.uint64, ndmin=2, usecols=(0, 1))
-        offsets = np.append(lines[:, 0], lines[-1:].sum(dtype=np.uint64))
-        return _core.Index.from_offsets(offsets, *version, os.fsencode(path))
-    except (OSError, ValueError) as error:
-        _log.warning("ignoring index file %s: %s", printable(text), error)
-        return None
+def _without_gaps(
+    numbers: Numbers, indexes: _core.Indexes
+) -> tuple[Numbers, _core.Indexes]:
+    """Leave out the indexes of damaged files, which are not cached."""
+    if not indexes.has_gaps:
+        return numbers, indexes
+    whole = [i for i, index in enumerate(indexes) if not index.gaps]
+    return numbers[whole], _core.Indexes([indexes[i] for i in whole])
