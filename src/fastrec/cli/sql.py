@@ -141,13 +141,9 @@ class Table:
         """Let columns hold a record that does not fit; return whether they can."""
         if not isinstance(error, fr.SchemaError):
             return False
-        sections = self._ds.schema.sections
-        loose: dict[str, Any] = {
-            section: {name: loosened(spec) for name, spec in specs.items()}
-            for section, specs in sections.items()
-        }
-        if loose != sections:
-            self._ds = self._ds.with_features(**loose)
+        loose = loosened(self._ds)
+        if loose.schema != self._ds.schema:
+            self._ds = loose
         else:
             for option, names in self._options.items():
                 if f"out of {option}=" in error.reason and error.feature in names:
@@ -177,10 +173,18 @@ def _call(method: Any, *arguments: object) -> Any:
             raise
 
 
-def loosened(spec: Any) -> Any:
-    """Return a spec that any number of values fits."""
-    is_fixed = isinstance(spec, fr.FixedLen)
-    return fr.VarLen(spec.dtype, key=spec.key) if is_fixed else spec
+def loosened(ds: fr.Dataset) -> fr.Dataset:
+    """Return a dataset whose features may have any number of values in a record."""
+    sections: dict[str, Any] = {
+        section: {
+            name: fr.VarLen(spec.dtype, key=spec.key)
+            if isinstance(spec, fr.FixedLen)
+            else spec
+            for name, spec in specs.items()
+        }
+        for section, specs in ds.schema.sections.items()
+    }
+    return ds.with_features(**sections)
 
 
 def _scanned(plan: Sequence[Mapping[str, Any]]) -> Iterator[str]:
