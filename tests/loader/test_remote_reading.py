@@ -35,7 +35,7 @@ from oracle import example, tfrecord_file
 pytest.importorskip("obstore", reason="extra `remote` is not installed")
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:shuffle=True requests records"),
+    pytest.mark.filterwarnings("ignore:shuffle=True reads records"),
     pytest.mark.filterwarnings("ignore:a batch of .* exceeds memory_limit"),
 ]
 

@@ -29,7 +29,7 @@ from oracle import example, frame_offsets, tfrecord_file
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the server reports no exact"),
-    pytest.mark.filterwarnings("ignore:shuffle=True requests records"),
+    pytest.mark.filterwarnings("ignore:shuffle=True reads records"),
     pytest.mark.filterwarnings("ignore:compressed files cannot be divided"),
 ]
 

@@ -37,7 +37,7 @@ import fastrec as fr
 from children import Child, run_python
 from columns import Untyped, open_dataset, snapshot
 from fastrec import _core
-from fastrec.loader import streaming
+from fastrec.loader import decoder
 from fastrec.storage import index
 from oracle import example, frame, header, tfrecord_file
 
@@ -582,7 +582,7 @@ def test_a_failed_start_leaves_no_thread(
     ds: Untyped, monkeypatch: pytest.MonkeyPatch, threads_end: Check
 ) -> None:
     assert len(ds) == N  # so that only the following work remains
-    monkeypatch.setattr(streaming, "_FRAME_BYTES", None)
+    monkeypatch.setattr(decoder, "_FRAME_BYTES", None)
     with pytest.raises(TypeError):
         next(iter(ds.loader(4, num_threads=2)))
     threads_end()

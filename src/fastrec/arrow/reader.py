@@ -156,7 +156,7 @@ class RecordBatchReader:
         self, batch: Batch, loader: Any, n_before: int = 0
     ) -> RecordBatch:
         """Convert the batch that was delivered last, after `n_before` rows."""
-        any_width = loader._any_width_columns()
+        any_width = loader.dataset._any_width_columns()
         try:
             return RecordBatch(batch, self._text, self._optional, _any_width=any_width)
         except SchemaError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import threading
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -20,6 +22,13 @@ from fastrec.on_error import SkippedSpan, log_gaps, recovery_of
 from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchInfo, Places
+
+# The frames of one step, or of a window, may take this much even if the memory limit is
+# lower.
+_FRAME_BYTES = 1 << 30
+
+# 1 / 4 of the memory limit is for decompressed bytes that are not parsed yet.
+_READ_AHEAD_SHARE = 4
 
 # A decoded batch before collation: the batch to be, its parts, and what they are.
 Taken: TypeAlias = tuple[Delivered, Parts, "BatchInfo | None"]
@@ -64,8 +73,7 @@ class BatchDecoder:
         at: Cursor,
         times: Times,
     ) -> None:
-        source, planner = options.source, options.planner
-        files = source.files
+        files = options.source.files
         self._options = options
         self._collator = collator = options.collator()
         self._pool = pool
@@ -83,39 +91,11 @@ class BatchDecoder:
         # The transform pool takes a part of the prefetched batches and of the memory.
         n_ahead = max(1, options.prefetch - options.n_in_transform_pool)
         memory_limit = max(1, options.memory_limit - self.transform_pool_bytes)
-        if files.is_streamed:
-            from fastrec.loader.streaming import streaming_pipeline
-
-            self.pipeline = streaming_pipeline(
-                options,
-                pool,
-                plan,
-                at,
-                n_ahead=n_ahead,
-                memory_limit=memory_limit,
-            )
-        else:
-            # Decoding may wait for a remote store, so the consumer does not decode.
-            sources, readers = source.to_core(), files.readers
-            n_threads = options.num_threads
-            if readers is not None:
-                memory_limit = readers.share(memory_limit)
-                n_threads += 1
-            self.pipeline = _core.Pipeline(
-                sources,
-                catalog,
-                None if plan is None else plan.order,
-                planner.walk_grid() if plan is None else plan.grid,
-                at.step,
-                pool,
-                n_threads=n_threads,
-                n_cpus=default_num_threads(),
-                prefetch=n_ahead,
-                memory_limit=memory_limit,
-                row_policy=options.row_policy,
-                recovery=recovery_of(files.on_error),
-                is_helping=readers is None,
-            )
+        self.pipeline = (
+            _streaming_pipeline(options, pool, plan, at, n_ahead, memory_limit)
+            if files.is_streamed
+            else _pipeline(options, pool, plan, catalog, at, n_ahead, memory_limit)
+        )
         self._iteration = at.iteration
         # While it walks files, the pipeline finds gaps, and indexes of remote files.
         self._finds_indexes = plan is None and files.readers is not None
@@ -241,4 +221,98 @@ class BatchDecoder:
         places = None if places is None else places.padded(n_rows)
         return BatchInfo(
             *(self._seed, self._epoch, step, positions, records), _places=places
+        )
+
+
+def _pipeline(
+    options: LoaderOptions,
+    pool: _core.BlockPool,
+    plan: EpochPlan | None,
+    catalog: _core.Catalog | None,
+    at: Cursor,
+    n_ahead: int,
+    memory_limit: int,
+) -> _core.Pipeline:
+    """Return a pipeline over files with random access, starting at a step."""
+    files = options.source.files
+    # Decoding may wait for a remote store, so the consumer does not decode.
+    is_remote = files.readers is not None
+    return _core.Pipeline(
+        options.source.to_core(),
+        catalog,
+        None if plan is None else plan.order,
+        options.planner.walk_grid() if plan is None else plan.grid,
+        at.step,
+        pool,
+        n_threads=options.num_threads + is_remote,
+        n_cpus=default_num_threads(),
+        prefetch=n_ahead,
+        memory_limit=memory_limit
+        if files.readers is None
+        else files.readers.share(memory_limit),
+        row_policy=options.row_policy,
+        recovery=recovery_of(files.on_error),
+        is_helping=not is_remote,
+    )
+
+
+def _streaming_pipeline(
+    options: LoaderOptions,
+    pool: _core.BlockPool,
+    plan: EpochPlan | None,
+    at: Cursor,
+    n_ahead: int,
+    memory_limit: int,
+) -> _core.Pipeline:
+    """Return a pipeline over compressed files, starting at a step.
+
+    Bytes before that step are decompressed again, except for files that end before it if
+    there is no window. It uses one more thread than `num_threads`, because the consumer
+    does not decode, and the same number of threads to decompress.
+    """
+    from fastrec.storage.stream_readers import byte_streams
+
+    sources, planner = options.source.files, options.planner
+    shuffle = planner.shuffle
+    files = sources.contents()
+    first_position = 0
+    window = None
+    order = planner.file_order(at.seed, at.epoch)
+    if isinstance(shuffle, Window):
+        rank = 0 if planner.files_of_ranks is None else planner.rank.rank
+        window = (shuffle.n, at.seed, at.epoch, rank)
+    elif plan is not None and at.step < plan.n_steps:
+        n_records = sources.n_records_by_file()
+        begins = [0, *itertools.accumulate(n_records[file] for file in order)]
+        first = bisect.bisect_right(begins, plan.grid.range(at.step)[0]) - 1
+        first = min(first, len(order) - 1)
+        order, first_position = order[first:], begins[first]
+    bytes_ahead = memory_limit // _READ_AHEAD_SHARE
+    n_threads = options.num_threads + 1
+    of_core = options.source.to_core()
+    counts = None if plan is None else sources.scans()
+    readers = sources.readers
+    with byte_streams(
+        [files[i] for i in order],
+        counters=None if readers is None else readers.counters,
+        n_readers=n_threads,
+        bytes_ahead=bytes_ahead,
+        versions=None if counts is None else [counts[i].version for i in order],
+    ) as streams:
+        return _core.Pipeline.of_streams(
+            of_core,
+            streams,
+            order,
+            planner.walk_grid() if plan is None else plan.grid,
+            is_counted=plan is not None,
+            first_step=at.step,
+            first_position=first_position,
+            bytes_max=max(memory_limit, _FRAME_BYTES),
+            window=window,
+            pool=pool,
+            n_threads=n_threads,
+            prefetch=n_ahead,
+            memory_limit=memory_limit - bytes_ahead,
+            row_policy=options.row_policy,
+            recovery=recovery_of(sources.on_error),
         )

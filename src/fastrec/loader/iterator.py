@@ -139,7 +139,12 @@ class BatchIterator(Iterator[Any]):
             if delivered is None:
                 return None
             if delivered.n_bytes > self._warned_bytes:
-                self._warn_of_size(delivered.n_bytes)
+                self._warnings.append(
+                    f"a batch of {delivered.n_bytes:,} bytes exceeds memory_limit="
+                    f"{self._warned_bytes:,}, so the loader does not read ahead; use "
+                    "smaller batches or a higher limit"
+                )
+                self._warned_bytes = delivered.n_bytes
             if delivered.skipped:
                 limit = self._options.max_errors
                 _check_limit(delivered.skipped, at.n_skipped, limit)
@@ -245,24 +250,14 @@ class BatchIterator(Iterator[Any]):
 
     def _watch(self, at: Cursor, delivered: Delivered | None) -> None:
         """Queue a warning about columns that no record has."""
-        source = self._options.source
+        source, is_end = self._options.source, delivered is None
         core = source.to_core()
         self._is_watching = core.is_watching
         n_delivered = at.n_records - self._begin.n_records
-        if delivered is not None:
-            n_delivered += delivered.n_records
+        n_delivered += 0 if delivered is None else delivered.n_records
         schemas = [reading.schema for reading in source.readings()[0]]
-        is_end = delivered is None
-        warning = absence(core, schemas, n_delivered, is_end=is_end)
-        if warning is not None:
+        if warning := absence(core, schemas, n_delivered, is_end=is_end):
             self._warnings.append(warning)
-
-    def _warn_of_size(self, n_bytes: int) -> None:
-        self._warnings.append(
-            f"a batch of {n_bytes:,} bytes exceeds memory_limit={self._warned_bytes:,}, "
-            "so the loader does not read ahead; use smaller batches or a higher limit"
-        )
-        self._warned_bytes = n_bytes  # warn again only about larger batches
 
     def _raise_closed(self, at: Cursor) -> NoReturn:
         """Raise the error that ended this iterator, or StopIteration."""

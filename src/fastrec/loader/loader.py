@@ -17,7 +17,6 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.display import table
-from fastrec.features.fixed import any_width_columns
 from fastrec.hints import missing_attribute
 from fastrec.loader.iterator import (
     BatchIterator,
@@ -646,10 +645,6 @@ class Loader(Generic[B]):
         num_threads: int | None,  # noqa: ARG002
     ) -> Loader[Any]:
         return self
-
-    def _any_width_columns(self) -> set[str | bytes]:
-        readings, _ = self._options.source.readings()
-        return any_width_columns(reading.schema for reading in readings)
 
     def _place_of(self, row: int) -> tuple[str, int, int] | None:
         """Return file, record and offset of a row of the last batch, if known."""

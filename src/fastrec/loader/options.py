@@ -207,21 +207,18 @@ class LoaderOptions:
             return ""
         files = self.source.files
         mean_bytes = files.n_bytes // max(1, files.n_records)
+        place, hint = "a network file system", ""
         if files.is_remote and mean_bytes < _SMALL_REMOTE_RECORD_BYTES:
-            return (
-                f"shuffle=True requests records of {mean_bytes:,} bytes one by one from "
-                "a remote store, which is slow; use shuffle=fr.Blocks() to request whole "
-                "blocks of records, or fastrec.open(..., cache_dir=...) to keep the files "
-                "on a local disk"
-            )
-        if mean_bytes >= _SMALL_RECORD_BYTES or not _core.is_remote(
+            place = "a remote store"
+            hint = ", or fastrec.open(..., cache_dir=...) to keep the files on a local disk"
+        elif mean_bytes >= _SMALL_RECORD_BYTES or not _core.is_remote(
             os.fsencode(files.paths[0])
         ):
             return ""
         return (
-            f"shuffle=True reads records of {mean_bytes:,} bytes one by one from a "
-            "network file system, which is slow; use shuffle=fr.Blocks() to read whole "
-            "blocks of records"
+            f"shuffle=True reads records of {mean_bytes:,} bytes one by one from {place}, "
+            "which is slow; use shuffle=fr.Blocks() to read whole blocks of records"
+            + hint
         )
 
 

@@ -21,10 +21,6 @@ def _accelerate() -> Any:
     return accelerate
 
 
-def _never() -> bool:
-    return False
-
-
 class Announcer:
     """Tells accelerate which loader is read, and whether its last batch was delivered.
 
@@ -35,7 +31,7 @@ class Announcer:
     remainder = 0  # no row is repeated, so gather_for_metrics keeps all
 
     def __init__(self) -> None:
-        self._is_last = _never
+        self._is_last: Callable[[], bool] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return Announcer, ()
@@ -43,7 +39,7 @@ class Announcer:
     @property
     def end_of_dataloader(self) -> bool:
         """Whether the batch that was delivered last ends the epoch."""
-        return self._is_last()
+        return self._is_last is not None and self._is_last()
 
     def __call__(self, is_last: Callable[[], bool] | None) -> None:
         """Announce a delivered batch, or None at the end of the epoch."""
@@ -51,12 +47,11 @@ class Announcer:
         if accelerate is None:
             return
         state = accelerate.GradientState()
-        self._is_last = is_last or _never
-        if is_last is None:
+        self._is_last = is_last
+        if is_last is None or state.active_dataloader is not self:
             state._remove_dataloader(self)
-        elif state.active_dataloader is not self:
-            state._remove_dataloader(self)
-            state._add_dataloader(self)
+            if is_last is not None:
+                state._add_dataloader(self)
 
 
 def warn_of_gathering(loader: Loader[Any]) -> None:

@@ -19,17 +19,8 @@ TensorBatch: TypeAlias = "dict[str, torch.Tensor | Any]"
 
 # Types that torch shares with NumPy, in the byte order of this machine.
 _DTYPES = {
-    np.dtype(name)
-    for name in (
-        "bool",
-        "uint8",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float32",
-        "float64",
-    )
+    *map(np.dtype, ("bool", "uint8", "int8", "int16", "int32", "int64")),
+    *map(np.dtype, ("float32", "float64")),
 }
 
 # Types of ml_dtypes, whose bits are passed as integers.

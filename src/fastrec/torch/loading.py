@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -229,13 +229,8 @@ class _UnderWay:
     event: Any = None
 
 
-@dataclass(frozen=True)
-class _Arriving:
-    """The columns of a batch on the device, ready behind `event`."""
-
-    columns: Batch
-    copies: list[torch.Tensor]
-    event: Any
+# The columns of a batch on the device, the copies that hold them, and the event behind.
+_Arriving: TypeAlias = "tuple[Batch, list[torch.Tensor], Any]"
 
 
 class CopiesAhead:
@@ -269,13 +264,14 @@ class CopiesAhead:
             side.begin()
             columns, copies = copied(batch, side.copied)
             under_way.event = side.mark()
-            return _Arriving(columns, copies, under_way.event)
+            return columns, copies, under_way.event
 
     def finish(self, arriving: _Arriving) -> Batch:
         """Return the columns, which later computation may use."""
         assert self._side is not None
-        self._side.join(arriving.event, arriving.copies)
-        return as_asked(arriving.columns, self._ragged)
+        columns, copies, event = arriving
+        self._side.join(event, copies)
+        return as_asked(columns, self._ragged)
 
     def _release(self, side: SideStream) -> None:
         """Release the batches that were copied; wait for the oldest if there are many."""

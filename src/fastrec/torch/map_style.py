@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, overload
+import functools
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch.utils.data
@@ -92,37 +93,22 @@ class Rows(Sequence[Row]):
     def __init__(self, batch: Batch, ragged: RaggedAs) -> None:
         self._batch = batch
         self._ragged = ragged
-        self._made: list[Row] | None = None
 
     def __len__(self) -> int:
         return n_rows(self._batch)
 
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+    def __getitem__(self, index: Any) -> Any:
         return self._rows[index]
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self._rows)
 
     def tensors(self) -> TensorBatch:
         """Return the columns as tensors that share the memory of the batch."""
         return tensors(self._batch, self._ragged)
 
-    @property
+    @functools.cached_property
     def _rows(self) -> list[Row]:
-        if self._made is None:
-            self._made = self._all_rows()
-        return self._made
-
-    def _all_rows(self) -> list[Row]:
         columns = [self._rows_of(*item) for item in self._batch.items()]
-        names = list(self._batch)
-        return [
-            dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)
-        ]
+        rows = zip(*columns, strict=True)
+        return [dict(zip(self._batch, row, strict=True)) for row in rows]
 
     def _rows_of(self, name: str, column: Any) -> Sequence[Any]:
         if isinstance(column, np.ndarray) and column.dtype != object:

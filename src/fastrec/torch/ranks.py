@@ -14,10 +14,13 @@ class GroupRank:
     """Finds the rank of a loader in a process group; refuses a loader of another rank."""
 
     process_group: torch.distributed.ProcessGroup | None
+    keeps: bool = False  # the rank that a loader has
 
     def __call__(self, known: Rank) -> Rank:
         """Return the rank of this process, or `known` if it stays."""
         distributed = torch.distributed
+        if self.keeps:
+            return known
         if not (distributed.is_available() and distributed.is_initialized()):
             return current_rank(known)
         rank = distributed.get_rank(self.process_group)
@@ -37,12 +40,4 @@ class GroupRank:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Another process cannot use the group, so a copy there keeps its rank.
-        return (GroupRank, (None,)) if self.process_group is None else (KeptRank, ())
-
-
-class KeptRank:
-    """Returns the rank that a loader has."""
-
-    def __call__(self, known: Rank) -> Rank:
-        """Return `known`."""
-        return known
+        return GroupRank, (None, self.keeps or self.process_group is not None)
