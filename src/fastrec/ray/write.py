@@ -32,7 +32,6 @@ from fastrec.features.schema import Features, as_schema
 from fastrec.hints import checked_names
 from fastrec.options import positive_int
 from fastrec.ray.blocks import columns_of_batch, features_of_schema
-from fastrec.storage.index import rename_index
 from fastrec.storage.locks import FileLock
 from fastrec.storage.paths import is_remote
 from fastrec.storage.urls import redacted
@@ -257,7 +256,6 @@ def publish(
         path = names.name(shard, len(files))
         target = resolved(path, overwrite=overwrite)
         OutputFile(path, file, overwrite=overwrite).publish(path, target, sync=sync)
-        rename_index(file, target)
         published.append(path)
     for path in set(names.existing() if overwrite else ()).difference(published):
         with contextlib.suppress(FileNotFoundError):

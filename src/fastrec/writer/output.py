@@ -22,7 +22,7 @@ from fastrec import _core
 from fastrec.errors import CorruptionError
 from fastrec.printable import printable
 from fastrec.storage.atomic import sync_directory
-from fastrec.storage.index import make_indexes
+from fastrec.storage.index import make_indexes, rename_index
 from fastrec.storage.remote import RemotePath, exists
 from fastrec.storage.stores import TransientError
 from fastrec.tasks import CancelledError, Task
@@ -98,6 +98,7 @@ class OutputFile:
     ) -> None:
         self.path = path
         self.current_path = temporary
+        self.is_published = False
         self._overwrite = overwrite
         self._append_at = append_at
         self._may_exist = False
@@ -145,29 +146,33 @@ class OutputFile:
     def publish(self, path: str, target: str, *, sync: bool) -> None:
         """Rename the file to its final name, or upload it, unless it has been appended to.
 
-        `sync` also flushes the directory. Raises an OSError if a file exists there that
-        must not be replaced.
+        Renames its index, too. `sync` also flushes the directory. Raises an OSError if a
+        file exists there that must not be replaced.
         """
         if self._append_at is not None:
+            self.is_published = True
             return
-        self.path = path
+        self.path, temporary = path, self.current_path
         if isinstance(target, RemotePath):
-            _upload(self.current_path, target, overwrite=self._overwrite)
+            _upload(temporary, target, overwrite=self._overwrite)
             with contextlib.suppress(OSError):
-                os.unlink(self.current_path)
+                os.unlink(temporary)
         else:
             with _named(path):
                 if self._overwrite:
-                    os.replace(self.current_path, target)
+                    os.replace(temporary, target)
                 else:
-                    _rename_to_new(self.current_path, target)
-        self._may_exist = False  # first: an interrupt here must not remove the target
+                    _rename_to_new(temporary, target)
+        self.is_published = True  # first: an interrupt here must not remove the target
         self.current_path = target
         if sync and not isinstance(target, RemotePath):
             sync_directory(os.path.dirname(target))
+        rename_index(temporary, target)
 
     def discard(self) -> None:
-        """Remove the unpublished file, or what was appended."""
+        """Remove the file, or what was appended, unless it is published."""
+        if self.is_published:
+            return
         if self._append_at is not None and self._file is not None:
             with _named(self.path):
                 self._file.truncate(self._append_at)

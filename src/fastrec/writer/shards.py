@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from fastrec.printable import printable
 from fastrec.storage.atomic import sync_directory
 from fastrec.storage.compression import CONTENTS, codec_of
-from fastrec.storage.index import keep_index, rename_index
+from fastrec.storage.index import keep_index
 from fastrec.storage.locks import FileLock
 from fastrec.storage.remote import RemotePath, delete
 from fastrec.tasks import Task, TaskPool, run_registered
@@ -124,23 +124,20 @@ class ShardWriter:
             or names.has_num_shards
             or (names.is_pattern and bool(self._replaced))
         )
-        is_appended = append and bool(self._replaced)
-        if self._replaced and not (is_appended or options.overwrite):
+        if self._replaced and not (append or options.overwrite):
             raise FileExistsError(
                 errno.EEXIST, os.strerror(errno.EEXIST), self._replaced[0]
             )
         if is_alone:
             names.remove_leftovers()
-        if is_appended:
-            self._lanes = [self._reopen_shard()]
-        else:
-            self._lanes = [self._open_shard() for _ in range(self._n_lanes or 1)]
+        is_appended = append and bool(self._replaced)
+        lanes = range(self._n_lanes or 1)
+        self._lanes = [self._open_shard(is_appended=is_appended) for _ in lanes]
 
     # Writing.
 
     def write(self, frames: Frames, lane: int = 0) -> None:
         """Submit frames to a lane; raise the error of an earlier write."""
-        self.check()
         self.attempt(self._submit, frames, lane)
 
     def _submit(self, frames: Frames, lane: int) -> None:
@@ -189,7 +186,6 @@ class ShardWriter:
 
     def wait(self) -> None:
         """Wait until all submitted frames are in their files."""
-        self.check()
         self.attempt(self._wait)
 
     def _wait(self) -> None:
@@ -244,7 +240,6 @@ class ShardWriter:
 
     def end(self) -> None:
         """Complete all shards, so that `close` only renames them."""
-        self.check()
         self.attempt(self._end_all)
 
     def _end_all(self) -> None:
@@ -264,15 +259,19 @@ class ShardWriter:
         self.pool.stop()
 
     def _publish_all(self) -> None:
-        num_shards = len(self._shards)
         for shard in self._shards:
-            if not shard.is_published:
-                shard.publish(*self._paths(shard.number, num_shards))
-        self.files = [shard.path for shard in self._shards]
+            if not shard.file.is_published:
+                paths = self._paths(shard.number, len(self._shards))
+                shard.file.publish(*paths, sync=self._options.sync)
+        self.files = [shard.file.path for shard in self._shards]
         written = {self._real(path) for path in self.files}
         rest = [path for path in self._replaced if self._real(path) not in written]
         for path in rest:
-            self._remove(path)
+            if isinstance(path, RemotePath):
+                delete(path)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self._directory, path))
         if rest and self._options.sync and not self._names.is_remote:
             # A power cut must not bring back the old shards next to the new ones.
             sync_directory(os.path.dirname(self._real(rest[0])))
@@ -282,13 +281,6 @@ class ShardWriter:
         """Remove unpublished files; do nothing if the writer is closed."""
         self._is_closed = True
         self.pool.stop()
-
-    def _remove(self, path: str) -> None:
-        if isinstance(path, RemotePath):
-            delete(path)
-            return
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(self._directory, path))
 
     def _real(self, path: str) -> str:
         if isinstance(path, RemotePath):
@@ -303,25 +295,22 @@ class ShardWriter:
         overwrite = self._options.overwrite
         return path, resolved(path, overwrite=overwrite, directory=self._directory)
 
-    def _open_shard(self) -> _Shard:
-        number = len(self._shards)
-        path, target = self._paths(number, self._n_lanes)
-        directory = os.path.dirname(target)
-        temporary = self._names.temporary(directory, self._token, number)
-        file = OutputFile(path, temporary, overwrite=self._options.overwrite)
-        return self._opened(_Shard(number, path, target, self._options, file))
-
-    def _reopen_shard(self) -> _Shard:
-        """Open the file to append to; the lock keeps others from truncating it."""
-        path = self._names.path
-        target = resolved(path, overwrite=True)
-        offsets = end_of_records(path)
-        file = OutputFile(path, target, append_at=int(offsets[-1]))
-        return self._opened(_Shard(0, path, target, self._options, file, offsets))
-
-    def _opened(self, shard: _Shard) -> _Shard:
+    def _open_shard(self, *, is_appended: bool = False) -> _Shard:
+        number, options = len(self._shards), self._options
+        offsets = np.zeros(1, np.uint64)
+        if is_appended:  # the lock keeps others from truncating it
+            path = self._names.path
+            target = resolved(path, overwrite=True)
+            offsets = end_of_records(path)
+            file = OutputFile(path, target, append_at=int(offsets[-1]))
+        else:
+            path, target = self._paths(number, self._n_lanes)
+            directory = os.path.dirname(target)
+            temporary = self._names.temporary(directory, self._token, number)
+            file = OutputFile(path, temporary, overwrite=options.overwrite)
+        shard = _Shard(number, file, target, options, offsets)
         self._shards.append(shard)  # first, so that an interrupt removes its file
-        shard.file.open()
+        file.open()
         return shard
 
     # Failures.
@@ -349,7 +338,8 @@ class ShardWriter:
     def attempt(
         self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """Call a function; if it raises or is interrupted, fail for good."""
+        """Check, and call a function; if it raises or is interrupted, fail for good."""
+        self.check()
         try:
             return function(*args, **kwargs)
         except BaseException as error:
@@ -379,8 +369,7 @@ def _remove_rest(lock: FileLock, shards: Sequence[_Shard]) -> None:
     with contextlib.ExitStack() as stack:  # continues if a callback raises
         stack.callback(lock.release)
         for shard in shards:
-            if not shard.is_published:
-                stack.callback(shard.file.discard)
+            stack.callback(shard.file.discard)
 
 
 class _Shard:
@@ -389,23 +378,20 @@ class _Shard:
     def __init__(
         self,
         number: int,
-        path: str,
+        file: OutputFile,
         target: str,
         options: ShardOptions,
-        file: OutputFile,
-        offsets: NDArray[np.uint64] | None = None,
+        offsets: NDArray[np.uint64],
     ) -> None:
         self.number = number
-        self.path = path
         self.file = file
         self.n_records = 0
-        self.is_published = False
+        self.n_bytes = int(offsets[-1])
         self._target = target
         self._options = options
         self._codec = codec_of(options.compression, options.level)
-        self._offsets = [np.zeros(1, np.uint64) if offsets is None else offsets]
+        self._offsets = [offsets]
         self._payload_crcs = [np.zeros(0, np.uint32)]
-        self.n_bytes = int(self._offsets[0][-1])
         self._sequence = itertools.count()
         # Writes of prepared pieces, by their number in the sequence.
         self._ready: dict[int, Callable[[], object]] = {}
@@ -452,7 +438,7 @@ class _Shard:
             self.file.sync()
         self.file.close()
         if not waits:
-            self.publish(self.path, self._target)
+            self.file.publish(self.file.path, self._target, sync=self._options.sync)
         # Store the index, and free the memory of the offsets.
         offsets = np.concatenate(self._offsets)
         payload_crcs = np.concatenate(self._payload_crcs)
@@ -467,11 +453,3 @@ class _Shard:
         )
         # In a thread, because a signal may interrupt the caller.
         TaskPool(0, at_end=keep).stop()
-
-    def publish(self, path: str, target: str) -> None:
-        """Rename the file and its index to the final name."""
-        temporary = self.file.current_path
-        self.file.publish(path, target, sync=self._options.sync)
-        self.path = path
-        self.is_published = True
-        rename_index(temporary, target)
