@@ -98,9 +98,9 @@ def escaped(value: object) -> Html:
 
 def value_html(value: object) -> Html:
     """Return a value of a record as HTML: a small image, or a short text."""
-    picture = picture_of(value)
-    if picture is not None:
-        return image_html(picture, short_repr(value))
+    if (uri := picture_of(value)) is not None:
+        text = escaped(short_repr(value))
+        return Html(f'<img src="{uri}" alt="{text}" title="{text}" style="{_IMAGE}">')
     if isinstance(value, bytes):
         return escaped(_text_of(value))
     if isinstance(value, np.ndarray) and value.ndim:
@@ -112,12 +112,6 @@ def value_html(value: object) -> Html:
     if hasattr(value, "_text"):  # an array of variable-length values
         return escaped(value._text())
     return escaped(value if isinstance(value, str) else repr(value))
-
-
-def image_html(uri: str, title: str) -> Html:
-    """Return an image; `title` is its tooltip and alternative text."""
-    text = escaped(title)
-    return Html(f'<img src="{uri}" alt="{text}" title="{text}" style="{_IMAGE}">')
 
 
 def picture_of(value: object) -> str | None:

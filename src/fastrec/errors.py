@@ -129,22 +129,11 @@ def add_note(error: BaseException, note: str) -> None:
     _log.error("%s: %s", type(error).__name__, note)
 
 
-# Damage to the bytes of a file, which `fastrec repair` repairs.
-_DAMAGE = frozenset(
-    {
-        "damaged_stream",
-        "length_checksum",
-        "payload_checksum",
-        "trailing_zeros",
-        "truncated_header",
-        "truncated_record",
-    }
-)
-
-_BROKEN_FRAMING = frozenset(
-    {"length_checksum", "not_tfrecord", "truncated_header", "truncated_record"}
-)
+_CUT_SHORT = frozenset({"length_checksum", "truncated_header", "truncated_record"})
+_BROKEN_FRAMING = _CUT_SHORT | {"not_tfrecord"}
 _AT_BEGIN = _BROKEN_FRAMING | {"damaged_stream", "trailing_zeros"}
+# Damage to the bytes of a file, which `fastrec repair` repairs.
+_DAMAGE = _CUT_SHORT | {"damaged_stream", "payload_checksum", "trailing_zeros"}
 
 
 def advise_repair(error: Error) -> None:

@@ -12,14 +12,13 @@ R = TypeVar("R")
 
 _PER_ROW = "fr.per_row(function, out={...}) for a function of one row"
 
-# What to write: for required options, in place of options, and in place of attributes.
+_OUT = (
+    'out={"image": fr.FixedLen((224, 224, 3), "uint8")}: the columns that the function '
+    "returns, with the shape and dtype of one row"
+)
+
+# What to write in place of options, and in place of attributes.
 _HINTS: dict[str, dict[str, str]] = {
-    "required": {
-        "out": (
-            'out={"image": fr.FixedLen((224, 224, 3), "uint8")}: the columns that the '
-            "function returns, with the shape and dtype of one row"
-        ),
-    },
     "option": {
         "batch": "batch_size=",
         "num_workers": "num_threads= (native threads; there are no worker processes)",
@@ -179,7 +178,7 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
             raise TypeError(text + did_you_mean(name, names, "{}="))
         for name in required:
             if name not in kwargs:
-                hint = _HINTS["required"].get(name, f"{name}=")
+                hint = _OUT if name == "out" else f"{name}="
                 raise TypeError(f"{called}() requires {hint}")
         return function(*args, **kwargs)
 

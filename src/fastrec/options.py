@@ -210,19 +210,9 @@ def rows_per_batch(row_bytes: float) -> int:
 
 
 # Extras whose package has another name, and packages whose display name differs.
-_PACKAGES = {
-    "arrow": "pyarrow",
-    "compat": "google",
-    "image": "PIL",
-    "tf": "tensorflow",
-}
-_DISPLAY_NAMES = {
-    "PIL": "Pillow",
-    "cv2": "OpenCV",
-    "duckdb": "DuckDB",
-    "google": "protobuf",
-    "tensorflow": "TensorFlow",
-}
+_PACKAGES = {"arrow": "pyarrow", "compat": "google", "image": "PIL", "tf": "tensorflow"}
+_DISPLAY_NAMES = {"PIL": "Pillow", "cv2": "OpenCV", "duckdb": "DuckDB"}
+_DISPLAY_NAMES |= {"google": "protobuf", "tensorflow": "TensorFlow"}
 
 
 class MissingExtraError(ModuleNotFoundError):

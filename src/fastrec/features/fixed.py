@@ -41,13 +41,6 @@ from fastrec.features.base import (
 )
 
 
-def _dtype_argument(dtype: np.dtype[Any]) -> str | np.dtype[Any]:
-    """Return the shortest argument of `np.dtype` that returns `dtype`."""
-    if dtype.names is not None:
-        return dtype
-    return str(dtype.str if is_opaque(dtype) else dtype.name)
-
-
 @dataclass(frozen=True, init=False, repr=False)
 class FixedLen(Spec):
     """A feature with the same number of values in every record.
@@ -213,7 +206,9 @@ class Raw(Spec):
             raise SchemaError(
                 f"little_endian must be True for {dtype!r}, which has no byte order"
             )
-        self._set(shape=checked_shape(shape), dtype=_dtype_argument(checked))
+        name = checked.str if is_opaque(checked) else checked.name
+        self._set(dtype=checked if checked.names is not None else str(name))
+        self._set(shape=checked_shape(shape))
         checked_choice("compression", compression, (None, "ZLIB"))
         self._set(little_endian=little_endian, default=frozen(default))
         self._set(compression=compression, key=checked_key(key))

@@ -50,9 +50,9 @@ def absence(
     It includes each feature once per dataset. `n_delivered` is the number of records of
     the epoch that were delivered in order; by default, all that were decoded.
     """
-    if not core.is_watching:
-        return None
-    absent = core.take_absent(n_delivered, n_delivered if is_end else None)
+    absent = core.is_watching and core.take_absent(
+        n_delivered, n_delivered if is_end else None
+    )
     if not absent:
         return None
     columns = []

@@ -167,15 +167,16 @@ class Schema(Mapping["str | bytes", Spec]):
         ``text`` are the columns of UTF-8 text, and ``optional`` those with at most one
         value in each record, as far as the sample of the inferred schema says.
         """
-        return {"text": self._noted("text"), "optional": self._noted("optional")}
 
-    def _noted(self, option: str) -> list[str]:
-        return [
-            name
-            for name, note in self._notes.items()
-            if isinstance(name, str) and name in self
-            if isinstance(note, Note) and option in note.options
-        ]
+        def noted(option: str) -> list[str]:
+            return [
+                name
+                for name, note in self._notes.items()
+                if isinstance(name, str) and name in self
+                if isinstance(note, Note) and option in note.options
+            ]
+
+        return {"text": noted("text"), "optional": noted("optional")}
 
     def __repr__(self) -> str:
         lines = ["{" + (f"  # {self._source}" if self._source else "")]
@@ -201,14 +202,10 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def _repr_html_(self) -> str:
         """Return the specs as a table, for notebooks."""
+        specs = {name: spec._text("fr.") for name, spec in self.items()}
         rows = [
-            [as_text(name), self[name]._text("fr."), self._notes.get(name, "")]
-            for name in self
-        ]
-        rows += [
-            [as_text(name), "not read", note]
-            for name, note in self._notes.items()
-            if name not in self
+            [as_text(name), specs.get(name, "not read"), self._notes.get(name, "")]
+            for name in dict.fromkeys([*self, *self._notes])
         ]
         title = f"Schema, {self._source}" if self._source else "Schema"
         return table(["column", "spec", "found"], rows, title=title)
@@ -367,20 +364,16 @@ _SECTIONS = {"context_features": False, "sequence_features": True}
 
 
 def _check_list_spec(name: _Name, spec: Spec) -> None:
-    reason = ""
-    if isinstance(spec, FixedLenSequence):
-        if spec.default is not None:
-            reason = "default must be None; feature lists are padded with zeros"
-    elif not isinstance(spec, (VarLen, Ragged)):
-        reason = (
-            "spec must be FixedLenSequence, VarLen or Ragged, got "
-            f"{type(spec).__name__}"
+    kind, reason = type(spec).__name__, ""
+    if not isinstance(spec, (FixedLenSequence, VarLen, Ragged)):
+        reason = f"spec must be FixedLenSequence, VarLen or Ragged, got {kind}"
+    elif isinstance(spec, FixedLenSequence) and spec.default is not None:
+        reason = "default must be None; feature lists are padded with zeros"
+    if isinstance(spec, Image):
+        reason += (
+            '; read the files with fr.FixedLenSequence((), "bytes"), and decode those of a '
+            "row in transform=fr.per_row(...)"
         )
-        if isinstance(spec, Image):
-            reason += (
-                '; read the files with fr.FixedLenSequence((), "bytes"), and decode those '
-                "of a row in transform=fr.per_row(...)"
-            )
     if reason:
         raise SchemaError(f"sequence feature {name!r}: {reason}")
 
