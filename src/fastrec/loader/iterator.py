@@ -9,6 +9,8 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
+
 from fastrec import _core
 from fastrec.caller_warnings import warn_caller
 from fastrec.errors import Error, add_note
@@ -23,7 +25,6 @@ from fastrec.loader.progress import Cursor, Progress
 from fastrec.loader.stats import clock
 from fastrec.loader.transform_pool import TransformedBatches, TransformPool
 from fastrec.printable import counted
-from fastrec.storage.fetched import Fetched
 from fastrec.tasks import close_at_exit, is_exiting, renew_after_fork
 
 B = TypeVar("B")
@@ -75,7 +76,7 @@ class BatchIterator(Iterator[Any]):
         self._warned_bytes = options.memory_limit  # warn about larger batches
         self._left_ns: int | None = None  # when the previous call returned
         self._helping_ns = self._starving_ns = 0  # of the pipeline, counted so far
-        self._fetched = Fetched()  # of the files, counted so far
+        self._fetched = np.zeros(3, np.int64)  # of the files, counted so far
         renew_after_fork(self)
 
     def __next__(self) -> Any:

@@ -6,9 +6,11 @@ import time
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from fastrec.display import table
 from fastrec.printable import counted
-from fastrec.storage.fetched import Fetched
 
 # A loop that waits for less than this share of its time has enough batches. The same
 # holds for transform threads.
@@ -161,12 +163,16 @@ class Times:
     consuming_ns: int = 0
     transform_ns: int = 0
     starving_ns: int = 0
-    fetched: Fetched = field(default_factory=Fetched)
+    # Bytes fetched, requests repeated, and ns that readers waited for a remote store.
+    fetched: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(3, np.int64)
+    )
     n_transforming: int = 0  # threads; 0 without transforms or inside next()
     is_decoding_ahead: bool = True  # in threads other than these
 
     def stats(self, n_batches: int, n_records: int, n_bytes: int) -> LoaderStats:
         """Return the counts, and the times in seconds."""
+        n_bytes_fetched, n_retries, fetching_ns = self.fetched.tolist()
         return LoaderStats(
             n_batches,
             n_records,
@@ -177,9 +183,9 @@ class Times:
             self.consuming_ns / 1e9,
             self.transform_ns / 1e9,
             self.starving_ns / 1e9,
-            self.fetched.n_bytes,
-            self.fetched.n_retries,
-            self.fetched.waiting_ns / 1e9,
+            n_bytes_fetched,
+            n_retries,
+            fetching_ns / 1e9,
             self.n_transforming,
             self.is_decoding_ahead,
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import io
 import os
 import stat
@@ -55,6 +56,7 @@ _WBITS = {"gzip": 31, "zlib": 15}
 _READ_BYTES = 64 << 10
 _PIECE_BYTES = 256 << 10
 _PLAIN_BYTES = 1 << 20
+_STEP_BYTES = 16 << 10  # of a damaged stream
 
 # Detection decompresses at most this much of a file.
 _PROOF_BYTES = 1 << 10
@@ -133,20 +135,11 @@ def content_of(path: str, counters: RequestCounters | None = None) -> Content:
         if looks_like not in _WBITS:
             return "plain"
         content: Content = "gzip" if looks_like == "gzip" else "zlib"
-        if not _inflates(local, content) and _core.holds_frames(name):
-            return "plain"
-        return content
-
-
-def _inflates(path: str, content: Content) -> bool:
-    """Return whether the first KiB of a file decompresses."""
-    with _opened(path) as file:
-        beginning = file.read(_PROOF_BYTES) or b""
-    stream = zlib.decompressobj(wbits=_WBITS[content])
-    try:
-        return bool(stream.decompress(beginning, _PIECE_BYTES)) or stream.eof
-    except zlib.error:
-        return False
+        stream = zlib.decompressobj(wbits=_WBITS[content])
+        with open(local, "rb") as file, contextlib.suppress(zlib.error):
+            if stream.decompress(file.read(_PROOF_BYTES), _PIECE_BYTES) or stream.eof:
+                return content
+        return "plain" if _core.holds_frames(name) else content
 
 
 def _content_of_head(head: bytes) -> Content:
@@ -179,38 +172,38 @@ def inflated(
     on_wait: Callable[[], object] = bool,
     counters: RequestCounters | None = None,
 ) -> Generator[bytes]:
-    """Yield the decompressed content of a file, in pieces of at most 1 MiB.
+    """Yield the decompressed content of a file, in pieces of about 1 MiB.
 
     `on_read` is called with the number of bytes read from the file so far, and `on_wait`
     while a pipe has no data. `counters` counts and cancels the requests for a remote file.
-
-    Raises
-    ------
-    CorruptionError
-        If the stream is damaged, truncated, or followed by other bytes. `offset` is the
-        byte in the compressed file; the message also has the offset in the content.
-    OSError
-        If the file cannot be read.
+    The offset of a CorruptionError is that of the compressed file.
     """
     if content == "auto":
         content = content_of(path)
+    n_read = 0
     with _opened(path, counters, on_wait) as file:
+
+        def read(n_bytes: int) -> bytes:
+            nonlocal n_read
+            data = file.read(n_bytes) or b""
+            n_read += len(data)
+            if data and on_read is not None:
+                on_read(n_read)
+            return data
+
         if isinstance(file, PipeFile) and content == "auto":
             content = _content_of_head(file.head(_FRAME_HEADER_BYTES))
         if content == "plain":
-            while piece := file.read(_PLAIN_BYTES):
-                if on_read is not None:
-                    on_read(file.tell())
+            while piece := read(_PLAIN_BYTES):
                 yield piece
         else:
-            yield from _inflated_members(file, content, path, on_read, counters)
+            yield from _inflated_members(read, content, path, counters)
 
 
 def _inflated_members(
-    file: io.FileIO | PipeFile | _RemoteFile,
+    read_bytes: Callable[[int], bytes],
     content: Content,
     name: str,
-    on_read: Callable[[int], object] | None,
     counters: RequestCounters | None,
 ) -> Generator[bytes]:
     """Yield the decompressed content of all members of a file."""
@@ -219,10 +212,8 @@ def _inflated_members(
 
     def read() -> bytes:
         nonlocal n_read
-        data = file.read(_READ_BYTES) or b""
+        data = read_bytes(_READ_BYTES)
         n_read += len(data)
-        if on_read is not None:
-            on_read(n_read)
         return data
 
     def fail(what: str, at: int) -> NoReturn:
@@ -277,37 +268,35 @@ def _before_damage(
 
     With each piece comes the byte of the file up to which it was read. A call that
     fails returns nothing of what it has inflated. So zlib, whose streams can be copied,
-    inflates the member at byte `begin` again, in ever smaller steps at the damage.
+    inflates the member at byte `begin` again, and byte by byte at the damage.
     """
     if isinstance(name, PipePath):  # cannot be read again
         return
     stream = zlib.decompressobj(wbits=_WBITS[content])
-    at, step = 0, _READ_BYTES
-    with _opened(name, counters) as file:
-        while step and not stream.eof and (data := file.read(_READ_BYTES)):
-            n_skipped = max(0, begin - at)
-            at += len(data)
-            data = data[n_skipped:]
-            while step and data:
-                attempt = stream.copy()
-                try:
-                    piece = attempt.decompress(data[:step], _PIECE_BYTES)
-                except zlib.error:
-                    step = min(step, len(data)) // 2
-                    continue
-                stream, data = attempt, attempt.unconsumed_tail + data[step:]
+    at = 0
+    with _opened(name, counters) as file, contextlib.suppress(zlib.error):
+        while at < begin:
+            at += len(file.read(min(begin - at, _READ_BYTES)) or b"")
+        while data := file.read(_STEP_BYTES):
+            before = stream.copy()
+            try:
+                steps = iter([(len(data), stream.decompress(data))])
+            except zlib.error:
+                stream = before
+                single = (data[i : i + 1] for i in range(len(data)))
+                steps = ((1, stream.decompress(byte)) for byte in single)
+            for n_bytes, piece in steps:
+                at += n_bytes
                 if len(piece) > n_yielded:
-                    yield piece[n_yielded:], at - len(data)
+                    yield piece[n_yielded:], at
                 n_yielded = max(0, n_yielded - len(piece))
 
 
 def _backend() -> ModuleType:
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        return zlib
-    module: ModuleType = isal_zlib
-    return module
+    """Return isal, or zlib if it is not installed."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("isal.isal_zlib")
+    return zlib
 
 
 class _RemoteFile:
@@ -316,20 +305,13 @@ class _RemoteFile:
     def __init__(self, pieces: Iterator[Buffer]) -> None:
         self._pieces = pieces
         self._rest = memoryview(b"")
-        self._n_read = 0
 
     def read(self, n_bytes: int) -> bytes:
         """Return at most `n_bytes`, none only at the end."""
         if not self._rest:
             self._rest = memoryview(next(self._pieces, b"")).cast("B")
-        data = bytes(self._rest[:n_bytes])
-        self._rest = self._rest[n_bytes:]
-        self._n_read += len(data)
+        data, self._rest = bytes(self._rest[:n_bytes]), self._rest[n_bytes:]
         return data
-
-    def tell(self) -> int:
-        """Return the number of bytes read so far."""
-        return self._n_read
 
 
 @contextlib.contextmanager
@@ -364,60 +346,32 @@ def _opened(
 
 
 class Codec:
-    """Encodes the pieces of one file; this base class writes them uncompressed."""
+    """Encodes the pieces of one file. `level` is zlib's level, -1 to 9.
 
-    def prepared(self, piece: Buffer) -> Buffer:
-        """Encode a piece as far as possible without its predecessors; thread-safe."""
-        return piece
-
-    def ordered(self, prepared: Buffer) -> Buffer:
-        """Return the bytes to write for a prepared piece; called in file order."""
-        return prepared
-
-    def end(self) -> Buffer:
-        """Return the bytes to write after the last piece."""
-        return b""
-
-
-class _Gzip(Codec):
-    """Writes each piece as a member.
-
-    So several threads can compress one file, and the complete members remain readable
-    if the writer is killed.
+    Each piece is a member of a GZIP file. So several threads can compress one file, and
+    the complete members remain readable if the writer is killed.
     """
 
-    def __init__(self, level: int) -> None:
-        self._level = level
+    def __init__(self, compression: str | None, level: int) -> None:
+        self._is_gzip, self._level = compression == "GZIP", level
+        self._stream = zlib.compressobj(level) if compression == "ZLIB" else None
         self._is_empty = True
 
     def prepared(self, piece: Buffer) -> Buffer:
+        """Encode a piece as far as possible without its predecessors; thread-safe."""
+        if not self._is_gzip:
+            return piece
         member = zlib.compressobj(self._level, zlib.DEFLATED, _WBITS["gzip"])
         return member.compress(piece) + member.flush()
 
     def ordered(self, prepared: Buffer) -> Buffer:
+        """Return the bytes to write for a prepared piece; called in file order."""
         self._is_empty = False
-        return prepared
+        return prepared if self._stream is None else self._stream.compress(prepared)
 
     def end(self) -> Buffer:
+        """Return the bytes to write after the last piece."""
+        if self._stream is not None:
+            return self._stream.flush()
         # Some readers stop at an empty member, so only an empty file has one.
         return self.prepared(b"") if self._is_empty else b""
-
-
-class _Zlib(Codec):
-    """Writes all pieces as one stream."""
-
-    def __init__(self, level: int) -> None:
-        self._stream = zlib.compressobj(level)
-
-    def ordered(self, prepared: Buffer) -> Buffer:
-        return self._stream.compress(prepared)
-
-    def end(self) -> Buffer:
-        return self._stream.flush()
-
-
-def codec_of(compression: str | None, level: int) -> Codec:
-    """Return a codec for one file. `level` is zlib's level, -1 to 9."""
-    if compression is None:
-        return Codec()
-    return _Gzip(level) if compression == "GZIP" else _Zlib(level)

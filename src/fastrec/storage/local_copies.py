@@ -37,7 +37,7 @@ from fastrec import _core
 from fastrec.errors import CorruptionError, Error, LimitError
 from fastrec.printable import printable
 from fastrec.storage.atomic import temporary_file
-from fastrec.storage.compression import Content, FileContent, inflated
+from fastrec.storage.compression import Content, inflated
 from fastrec.storage.index_files import hashed_name
 from fastrec.storage.locks import builder_lock, held_lock, open_lock_file, try_lock
 from fastrec.storage.parallel import run_in_threads
@@ -56,13 +56,11 @@ _N_REMOTE_THREADS = 8
 # The beginning of a token, which no hash has.
 _TOKEN = "once"
 
-_COPY = re.compile(
-    r"(?P<stem>(?P<file>.+\.[0-9a-f]{16})\.(?P<version>[0-9a-z]{16})-[0-9a-f]+)"
-    r"-(?P<size>[0-9a-f]+)\.tfrecord",
+# A copy, or a temporary file.
+_NAME = re.compile(
+    r"(?P<stem>.+\.[0-9a-f]{16}\.[0-9a-z]{16}-[0-9a-f]+)-(?P<size>[0-9a-f]+)\.tfrecord"
+    rf"|\.(?P<token>{_TOKEN}[0-9a-f]{{12}})\..+\.tmp",
     re.DOTALL,
-)
-_TEMPORARY = re.compile(
-    rf"\.(?P<stem>(?P<file>)(?P<version>{_TOKEN}[0-9a-f]{{12}}))\..+(?P<size>)\.tmp"
 )
 
 
@@ -75,18 +73,9 @@ def local_copies(
 ) -> list[str]:
     """Return paths of local, plain versions of the files, copying those without one.
 
-    A remote file that is not compressed and does not fit into `cache_bytes` remains
-    remote. No copy is deleted as long as any of the returned paths exists.
-
-    Raises
-    ------
-    CorruptionError
-        If a stream is damaged, truncated, or followed by other bytes.
-    LimitError
-        If a file expands to more than `expansion_max` times its size, or the content of
-        a compressed file does not fit into `cache_bytes`.
-    OSError
-        If a file cannot be read, or a copy cannot be written.
+    A plain remote file that does not fit into `cache_bytes` remains remote; a compressed
+    one raises a LimitError, as does a file that expands to more than `expansion_max` times
+    its size. No copy is deleted as long as any of the returned paths exists.
     """
     copied = [
         i
@@ -99,25 +88,26 @@ def local_copies(
     stems = {i: run.stem(files[i]) for i in copied}
     mark = run.begin({*stems.values()})
     complete = {
-        copy.stem: copy.path for copy in _files(run.directory) if copy.is_complete
+        file.stem: file.path for file in _files(run.directory, is_complete=True)
     }
-    copies = {i: complete[stem] for i, stem in stems.items() if stem in complete}
-    for path in copies.values():
-        _touch(path)
-    missing = [i for i in copied if i not in copies]
-    if missing:
-        n_remote = sum(isinstance(files[i], RemotePath) for i in missing)
+    copies = {i: complete.get(stem) for i, stem in stems.items()}
+    for path in filter(None, copies.values()):
+        with contextlib.suppress(OSError):  # the modification time belongs to the index
+            os.utime(path, ns=(time.time_ns(), os.stat(path).st_mtime_ns))
+    if missing := [i for i in copied if copies[i] is None]:
+        is_remote = any(isinstance(files[i], RemotePath) for i in missing)
         new = run_in_threads(
-            [partial(run.copy, (files[i], contents[i]), stems[i]) for i in missing],
+            [partial(run.copy, files[i], contents[i], stems[i]) for i in missing],
             cancel=run.is_cancelled.set,
             progress_text=lambda n_done, seconds: (
                 f"copying {len(missing):,} files to {printable(cache_dir)}: {n_done:,} "
                 f"files and {run.n_bytes / 1e9:.2f} GB so far, "
                 f"{run.n_bytes / 1e9 / seconds:.2f} GB/s"
             ),
-            n_threads=_N_REMOTE_THREADS if n_remote else None,
+            n_threads=_N_REMOTE_THREADS if is_remote else None,
         )
-        if (n_left := new.count(None)) > 0:
+        copies.update(zip(missing, new, strict=True))
+        if n_left := new.count(None):
             _log.warning(
                 "%d of %d remote files do not fit into cache_bytes=%s and are read over "
                 "the network in every epoch",
@@ -125,11 +115,8 @@ def local_copies(
                 len(copied),
                 cache_bytes,
             )
-        copies |= {i: path for i, path in zip(missing, new, strict=True) if path}
-    return [
-        _CopyPath.of(copies[i], mark) if i in copies else path
-        for i, path in enumerate(files)
-    ]
+    local = {i: _CopyPath.of(path, mark) for i, path in copies.items() if path}
+    return [local.get(i, path) for i, path in enumerate(files)]
 
 
 class _CopyPath(str):
@@ -150,44 +137,46 @@ class _CopyPath(str):
 
 
 class _File(NamedTuple):
-    """A copy or a temporary file: its last use, the parts of its name, and its size."""
+    """A copy or a temporary file, and its last use."""
 
     atime_ns: int
     path: str
-    stem: str
-    file: str
-    version: str
+    stem: str  # the name of a copy without the size of its content, or the token
     size: int
     is_complete: bool
 
+    @property
+    def version(self) -> str:
+        return self.stem.rpartition(".")[2].partition("-")[0]
 
-def _files(directory: Path, stem: str = "") -> Iterator[_File]:
+    def delete(self, reason: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+            _log.info("deleted %s %s", printable(self.path), reason)
+
+
+def _files(
+    directory: Path, stem: str = "", *, is_complete: bool = False
+) -> Iterator[_File]:
     """Yield the files in a cache whose names begin with `stem`."""
     with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             if not entry.name.startswith(stem):
                 continue
-            name = _COPY.fullmatch(entry.name) or _TEMPORARY.fullmatch(entry.name)
-            if name is None:
+            if (name := _NAME.fullmatch(entry.name)) is None:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
                 has_size = f"{status.st_size:x}" == name["size"]
-                yield _File(
+                file = _File(
                     status.st_atime_ns,
                     entry.path,
-                    name["stem"],
-                    name["file"],
-                    name["version"],
+                    name["stem"] or name["token"],
                     status.st_size,
                     has_size and stat.S_ISREG(status.st_mode),
                 )
-
-
-def _touch(copy: str) -> None:
-    """Set the time of the last use; the modification time belongs to the index."""
-    with contextlib.suppress(OSError):
-        os.utime(copy, ns=(time.time_ns(), os.stat(copy).st_mtime_ns))
+                if file.is_complete or not is_complete:
+                    yield file
 
 
 def _unused(directory: Path) -> list[_File]:
@@ -214,29 +203,6 @@ def _unused(directory: Path) -> list[_File]:
     ]
 
 
-def _make_room(directory: Path, n_bytes: int, cache_bytes: int) -> bool:
-    """Delete the least recently used copies, and return whether `n_bytes` fit."""
-    excess = sum(file.size for file in _files(directory) if file.is_complete)
-    excess += n_bytes - cache_bytes
-    if excess <= 0:
-        return True
-    unused = sorted(file for file in _unused(directory) if file.is_complete)
-    if sum(file.size for file in unused) < excess:
-        return False
-    for file in unused:
-        if excess <= 0:
-            break
-        _delete(file, "to make room")
-        excess -= file.size
-    return True
-
-
-def _delete(file: _File, reason: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(file.path)
-        _log.info("deleted %s %s", printable(file.path), reason)
-
-
 class _Copying:
     """Copies files in several threads, for one dataset."""
 
@@ -248,6 +214,9 @@ class _Copying:
         self._cache_bytes = cache_bytes
         self._token = f"{_TOKEN}{os.urandom(6).hex()}"
         self._lock = threading.Lock()
+        # Not a lock of `builder_lock`: the thread may hold that one, and would wait for
+        # itself. Copies appear and disappear under it.
+        self._room_path = directory / ".lock-room"
         self.is_cancelled = threading.Event()
         self.n_bytes = 0  # approximate, because threads may lose an update
 
@@ -268,57 +237,52 @@ class _Copying:
     def begin(self, stems: set[str]) -> object:
         """Return a mark that keeps these copies until the last reference to it ends.
 
-        Deletes what no dataset uses of copies of other versions of the files, copies
-        that belong to one dataset, and temporary files.
+        Deletes copies of other versions of the files, copies that belong to one dataset,
+        and temporary files, if no dataset uses them.
         """
-        with self._room():
-            mark = self._mark(stems)
-            if mark is None:
+        path = self.directory / f".use-{self._token}"
+        with held_lock(self._room_path, self.is_cancelled):
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                with open_lock_file(path) as file:
+                    try_lock(file)
+                    file.write(os.fsencode("\0".join([self._token, *stems])))
+                    # A mapping has its own descriptor, which also holds the lock. It
+                    # closes it without Python code, in which a signal might be lost.
+                    mark = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
+            except (ImportError, OSError) as error:
+                _log.info("cannot protect the copies in use: %s", error)
+                with contextlib.suppress(OSError):
+                    path.unlink()
                 return None
-            files = {stem.rpartition(".")[0] for stem in stems}
-            for file in _unused(self.directory):
-                if file.version.startswith(_TOKEN) or file.file in files:
+            names = {stem.rpartition(".")[0] for stem in stems}
+            for unused in _unused(self.directory):
+                is_old = unused.stem.rpartition(".")[0] in names
+                if is_old or unused.version.startswith(_TOKEN):
                     with contextlib.suppress(OSError):  # another user's
-                        _delete(file, "because no dataset uses it")
+                        unused.delete("because no dataset uses it")
         return mark
 
-    def _mark(self, stems: set[str]) -> mmap.mmap | None:
-        path = self.directory / f".use-{self._token}"
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            with open_lock_file(path) as file:
-                try_lock(file)
-                file.write(os.fsencode("\0".join([self._token, *stems])))
-                # A mapping has its own descriptor, which also holds the lock. It closes
-                # it without Python code, in which a signal might be lost.
-                return mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
-        except (ImportError, OSError) as error:
-            _log.info("cannot protect the copies in use: %s", error)
-            with contextlib.suppress(OSError):
-                path.unlink()
-            return None
-
-    def copy(self, file: FileContent, stem: str) -> str | None:
+    def copy(self, path: str, content: Content, stem: str) -> str | None:
         """Return the copy of a file; make it unless another process did.
 
         Returns None for a plain remote file that does not fit into the cache.
         """
         with builder_lock(self.directory / stem, self.is_cancelled):
             self._check_cancelled()
-            for copy in _files(self.directory, stem):
-                if copy.stem == stem and copy.is_complete:
+            for copy in _files(self.directory, stem, is_complete=True):
+                if copy.stem == stem:
                     return copy.path
-            path, content = file
             is_plain = content == "plain"
-            with self._room_if_limited():
-                if is_plain and not self._has_room(version_of(path)[0]):
+            with self._room(version_of(path)[0] if is_plain else 0) as fits:
+                if is_plain and not fits:
                     return None
             with temporary_file(self.directory / self._token) as temporary:
-                n_bytes, is_proven = self._write(file, temporary)
+                n_bytes, is_proven = self._write(path, content, temporary)
                 stem = stem if is_proven else self.stem(path, is_proven=False)
                 target = self.directory / f"{stem}-{n_bytes:x}.tfrecord"
-                with self._room_if_limited():
-                    if self._has_room(n_bytes):
+                with self._room(n_bytes) as fits:
+                    if fits:
                         temporary.replace(target)
                         return str(target)
                 if is_plain:
@@ -331,54 +295,54 @@ class _Copying:
                     code="cache_bytes",
                 )
 
-    def _room(self) -> contextlib.AbstractContextManager[None]:
-        """Hold the lock under which copies appear and disappear."""
-        # Not a lock of `builder_lock`: the thread may hold that one, and would wait for
-        # itself.
-        return held_lock(self.directory / ".lock-room", self.is_cancelled)
-
     @contextlib.contextmanager
-    def _room_if_limited(self) -> Iterator[None]:
+    def _room(self, n_bytes: int) -> Iterator[bool]:
+        """Delete the least recently used copies, and yield whether `n_bytes` fit."""
         if self._cache_bytes is None:
-            yield
+            self._check_cancelled()
+            yield True
             return
         # Waiting for a lock file polls, so the threads of a process wait here.
-        with _core.HeldLock(self._lock), self._room():
-            yield
+        with (
+            _core.HeldLock(self._lock),
+            held_lock(self._room_path, self.is_cancelled),
+        ):
+            self._check_cancelled()  # or the lock may not be held
+            n_used = sum(file.size for file in _files(self.directory, is_complete=True))
+            excess = n_used + n_bytes - self._cache_bytes
+            unused: list[_File] = []
+            if n_bytes and excess > 0:
+                unused = sorted(f for f in _unused(self.directory) if f.is_complete)
+            fits = sum(file.size for file in unused) >= excess
+            for file in unused if fits else ():
+                if excess > 0:
+                    file.delete("to make room")
+                    excess -= file.size
+            yield fits
 
-    def _has_room(self, n_bytes: int) -> bool:
-        self._check_cancelled()  # or the lock may not be held
-        limit = self._cache_bytes
-        return limit is None or _make_room(self.directory, n_bytes, limit)
-
-    def _write(self, file: FileContent, temporary: Path) -> tuple[int, bool]:
+    def _write(self, path: str, content: Content, temporary: Path) -> tuple[int, bool]:
         """Write a file's content; return its size, and whether it is intact.
 
         A remote file whose copy is damaged is read once more: the responses may have
         been altered, or of two versions.
         """
-        path, _ = file
-        is_last = not isinstance(path, RemotePath)
-        while True:
+        if not isinstance(path, RemotePath):
+            return self._write_once(path, content, temporary), True
+        for is_last in (False, True):
             try:
-                n_bytes = self._write_once(file, temporary)
-                if not isinstance(path, RemotePath) or self._is_intact(temporary):
+                n_bytes = self._write_once(path, content, temporary)
+                if self._is_intact(temporary):
                     return n_bytes, True
             except CorruptionError as error:
                 if is_last or error.code == "file_changed":
                     raise
-            else:
-                if is_last:
-                    _log.warning(
-                        "%s is damaged, also when read again; no other dataset uses "
-                        "its copy",
-                        printable(path),
-                    )
-                    return n_bytes, False
-            is_last = True
+        _log.warning(
+            "%s is damaged, also when read again; no other dataset uses its copy",
+            printable(path),
+        )
+        return n_bytes, False
 
-    def _write_once(self, file: FileContent, temporary: Path) -> int:
-        path, content = file
+    def _write_once(self, path: str, content: Content, temporary: Path) -> int:
         size, _ = version_of(path)
         n_bytes_max = max(_MIN_LIMITED_BYTES, self._expansion_max * size)
         n_bytes = 0

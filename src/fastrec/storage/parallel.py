@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
@@ -32,34 +33,21 @@ def run_in_threads(
     """Run all `tasks` in threads, and return their results.
 
     Raises the error of the first task, in order, that fails; this and a signal cancel
-    the other tasks.
-
-    Parameters
-    ----------
-    tasks : sequence of callable
-    cancel : callable
-        Makes running tasks return early. A thread calls it at the end in any case.
-    progress_text : callable
-        ``progress_text(n_done, seconds)`` returns a line that is logged once after 5
-        seconds: the first `n_done` tasks, or more, are done.
-    on_poll : callable, optional
-        Called about ten times a second.
-    n_threads : int, optional
-        By default the number of usable CPUs.
+    the other tasks. `cancel` makes running tasks return early; a thread calls it at the
+    end in any case. ``progress_text(n_done, seconds)`` returns a line that is logged once
+    after 5 seconds. `on_poll` is called about ten times a second.
     """
-    start = time.monotonic()
-    is_logged = False
+    start, log_after = time.monotonic(), _LOG_AFTER_SECONDS
     pool = TaskPool(n_threads or default_num_threads(), cancel=cancel)
     try:
-        submitted = [pool.submit(task) for task in tasks]
         results = []
-        for n_done, task in enumerate(submitted):
+        for n_done, task in enumerate([pool.submit(task) for task in tasks]):
             while not task.wait(_POLL_SECONDS):
                 if on_poll is not None:
                     on_poll()
                 seconds = time.monotonic() - start
-                if not is_logged and seconds > _LOG_AFTER_SECONDS:
-                    is_logged = True
+                if seconds > log_after:
+                    log_after = math.inf
                     _log.info("%s", progress_text(n_done, seconds))
             results.append(task.result())
         return results

@@ -71,24 +71,11 @@ def expand(
 ) -> list[str]:
     """Return the files of `paths`, in dataset order; those of URLs are `RemotePath`.
 
-    Each path is a file, a glob (sorted by name; ``**`` does not follow links to
-    directories), a directory (the TFRecord files in it and below, detected by name or
-    first bytes, sorted by name), or a URL of one. In a directory, links to directories
-    and names that begin with a dot or an underscore, such as ``_temporary``, are left
-    out. A file with several names in a glob or a directory is listed once. With `joins`,
-    a directory whose names differ by a split word, such as train and test, raises. With
-    `allows_pipes`, a path may be that of a pipe, whose files are `PipePath`.
-    `storage_options` are passed to the library that reads the URLs.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a path does not exist, a glob has no match, or a directory has no TFRecord
-        files.
-    OSError
-        If a store refuses.
-    ValueError
-        If there are no paths, a URL has an unknown scheme, or a directory mixes splits.
+    Each path is a file, a glob, a directory (the TFRecord files in it and below, detected
+    by name or first bytes; names such as ``_temporary`` and ``.x`` are left out), or a URL
+    of one. A file with several names in a glob or a directory is listed once. With
+    `joins`, a directory that mixes splits raises. With `allows_pipes`, a path may be that
+    of a pipe, which becomes a `PipePath`.
     """
     expand_one = partial(
         _expand_one, joins=joins, allows_pipes=allows_pipes, options=storage_options

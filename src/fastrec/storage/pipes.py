@@ -48,11 +48,9 @@ class PipeFile:
     """Reads an open pipe."""
 
     def __init__(self, file: io.FileIO, on_wait: Callable[[], object]) -> None:
-        self._file = file
-        self._on_wait = on_wait
+        self._file, self._on_wait = file, on_wait
         self._poll = select.poll()
         self._poll.register(file, select.POLLIN)
-        self._n_read = 0
         self._head = b""
 
     def head(self, n_bytes: int) -> bytes:
@@ -60,7 +58,7 @@ class PipeFile:
         head = b""
         while len(head) < n_bytes and (piece := self.read(n_bytes)):
             head += piece
-        self._head, self._n_read = head, 0
+        self._head = head
         return head
 
     def read(self, n_bytes: int) -> bytes:
@@ -72,12 +70,7 @@ class PipeFile:
                 data = self._file.read(n_bytes)
             else:
                 self._on_wait()
-        self._n_read += len(data)
         return data
-
-    def tell(self) -> int:
-        """Return the number of bytes read so far."""
-        return self._n_read
 
 
 def is_pipe(status: os.stat_result) -> bool:

@@ -14,8 +14,10 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from fastrec import _core
-from fastrec.storage.fetched import Fetched
 from fastrec.storage.paths import version_of
 from fastrec.storage.remote import RemotePath, RequestCounters, fetch
 from fastrec.tasks import close_at_exit
@@ -30,13 +32,8 @@ _EXIT_TIMEOUT_SECONDS = 1.0
 class RangeReaders:
     """Threads that fetch the ranges of the remote files among `paths`.
 
-    Attributes
-    ----------
-    requests : _core.RangeRequests
-        For one `_core.FileTable` of `paths`, which stops the threads in the end. The
-        threads do not reference the table.
-    counters : RequestCounters
-        Counts the requests, also those for compressed files, which are streamed.
+    `requests` is for one `_core.FileTable` of `paths`, which stops the threads in the end;
+    they do not reference it. `counters` also counts what is streamed.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -51,24 +48,23 @@ class RangeReaders:
         self.requests = _core.RangeRequests(self._versions)
         close_at_exit(self)
 
-    def start(self) -> None:
-        """Start the first thread, once there is a table that stops it."""
-        self._start(None)
-
     def share(self, memory_limit: int) -> int:
         """Use half of `memory_limit` bytes for ranges, and return the rest."""
         self.requests.set_memory_bytes(memory_limit // 2)
         return memory_limit - memory_limit // 2
 
-    def fetched(self) -> Fetched:
-        """Return the counts of all requests so far."""
+    def fetched(self) -> npt.NDArray[np.int64]:
+        """Return the bytes fetched so far, the retries, and the ns that readers waited."""
         if os.getpid() != self._process:
-            return Fetched()
-        _, _, waiting_ns = self.requests.counts()
-        return Fetched(self.counters.n_bytes, self.counters.n_retries, waiting_ns)
+            return np.zeros(3, np.int64)
+        waiting_ns = self.requests.counts()[2]
+        return np.array([self.counters.n_bytes, self.counters.n_retries, waiting_ns])
 
-    def _start(self, patience_ms: int | None) -> None:
-        """Start one more thread; with `patience_ms`, it is optional, and ends when idle."""
+    def start(self, patience_ms: int | None = None) -> None:
+        """Start one more thread, once there is a table that stops it.
+
+        With `patience_ms`, the thread is optional, and ends when idle.
+        """
         try:
             self._idle.pop()
         except IndexError:
@@ -85,7 +81,7 @@ class RangeReaders:
             while (request := self.requests.take(patience_ms)) is not None:
                 number, file, begin, end, needs_thread = request
                 if needs_thread:
-                    self._start(_IDLE_MS)
+                    self.start(_IDLE_MS)
                 self._fetch(number, file, begin, end)
         finally:
             self._idle.append(0)
@@ -115,12 +111,11 @@ def io_of(path: str, io: str) -> str:
 
 def table_of(paths: Sequence[str], io: str) -> _core.FileTable:
     """Return a table of local and remote files, for example to scan them."""
+    names = os.fsencode("\0".join(paths))
     if not any(isinstance(path, RemotePath) for path in paths):
-        return _core.FileTable(os.fsencode("\0".join(paths)), [io])
+        return _core.FileTable(names, [io])
     readers = RangeReaders(paths)
     ios = [io_of(path, io) for path in paths]
-    table = _core.FileTable(
-        os.fsencode("\0".join(paths)), ios, requests=readers.requests
-    )
+    table = _core.FileTable(names, ios, requests=readers.requests)
     readers.start()
     return table

@@ -64,39 +64,29 @@ _PIECES_AHEAD = 8
 class RemotePath(str):
     """A redacted URL, with the store that reads it.
 
-    The text has no credentials, so it may be printed, logged and stored. A pickle
-    contains the text and the version, but no credentials: another process takes them
-    from its environment. Paths that show the same text are equal only if the URLs have
-    the same user and query.
+    A pickle contains no credentials: another process takes them from its environment.
+    Paths that show the same text are equal only if the URLs have the same user and query.
     """
 
-    __slots__ = ("_store", "entry", "has_secrets", "hidden", "key")
+    __slots__ = ("_hidden", "_store", "entry", "key")
 
-    _store: Store | None
     key: str
     entry: Entry | None  # from the listing, or from the first request
-    has_secrets: bool  # whether the URL has credentials, which a pickle loses
-    hidden: str  # the digest of the user and the query, or ""
+    _store: Store | None  # None if it has credentials that were not pickled
+    _hidden: str  # the digest of the user and the query, or ""
 
     @classmethod
     def of(
-        cls,
-        text: str,
-        key: str,
-        store: Store | None,
-        entry: Entry | None,
-        has_secrets: bool,
-        hidden: str,
+        cls, text: str, key: str, entry: Entry | None, store: Store | None, hidden: str
     ) -> RemotePath:
         """Return the path of an object, from its redacted URL."""
         path = cls(text)
-        path.key, path._store, path.entry = key, store, entry
-        path.has_secrets, path.hidden = has_secrets, hidden
+        path.key, path.entry, path._store, path._hidden = key, entry, store, hidden
         return path
 
     @property
     def store(self) -> Store:
-        """The store, or a PermissionError if the URL's credentials were not pickled."""
+        """The store that reads the object, or a PermissionError."""
         if self._store is None:
             reason = (
                 "the URL's user name, password or query is not passed to other "
@@ -117,10 +107,10 @@ class RemotePath(str):
     @property
     def identity(self) -> str:
         """The name of the object in caches, which contains no credentials."""
-        return f"{self.address}?{self.hidden}" if self.hidden else self.address
+        return f"{self.address}?{self._hidden}" if self._hidden else self.address
 
     def __eq__(self, other: object) -> bool:
-        is_other = isinstance(other, RemotePath) and other.hidden != self.hidden
+        is_other = isinstance(other, RemotePath) and other._hidden != self._hidden
         return not is_other and str.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
@@ -131,11 +121,11 @@ class RemotePath(str):
     def sibling(self, entry: Entry) -> RemotePath:
         """Return the path of another object of the store."""
         text, known = with_key(str(self), entry.key), entry if entry.size >= 0 else None
-        rest = self._store, known, self.has_secrets, self.hidden
-        return RemotePath.of(text, entry.key, *rest)
+        return RemotePath.of(text, entry.key, known, self._store, self._hidden)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _unpickled, (str(self), self.entry, self.has_secrets, self.hidden)
+        had_secrets = self._store is None or self._store.has_secrets
+        return _unpickled, (str(self), self.entry, self._hidden, had_secrets)
 
     def __copy__(self) -> RemotePath:
         return self
@@ -150,47 +140,37 @@ def remote_path(url: str, storage_options: StorageOptions | None = None) -> Remo
     text = redacted(url)
     try:
         refuse_unreadable(url)
-        if storage_options:
-            store = make_store(root, storage_options)
-        else:
-            store = _shared_store(root, _environment())
+        store = make_store(root, storage_options) if storage_options else _shared(root)
     except ValueError as error:
         raise ValueError(f"cannot read {text!r}: {error}") from None
-    return RemotePath.of(text, key, store, None, text != url, hidden_digest(url))
+    return RemotePath.of(text, key, None, store, hidden_digest(url))
+
+
+def _shared(root: str) -> Store:
+    """Return the store of a root with credentials of the current environment."""
+    prefixes = ("AWS_", "AZURE_", "GOOGLE_", "HF_")
+    found = {item for item in os.environ.items() if item[0].startswith(prefixes)}
+    return _store_in(root, frozenset(found))
 
 
 @lru_cache(maxsize=64)
-def _shared_store(root: str, _of_environment: object) -> Store:
+def _store_in(root: str, _environment: object) -> Store:
     return make_store(root, {})
 
 
-def _environment() -> frozenset[tuple[str, str]]:
-    """Return the variables from which stores take credentials."""
-    prefixes = ("AWS_", "AZURE_", "GOOGLE_", "HF_")
-    return frozenset(
-        item for item in os.environ.items() if item[0].startswith(prefixes)
-    )
-
-
 def _unpickled(
-    text: str, entry: Entry | None, had_secrets: bool, hidden: str
+    text: str, entry: Entry | None, hidden: str, had_secrets: bool
 ) -> RemotePath:
     root, key = split_url(text)
-    store = None if had_secrets else _shared_store(root, _environment())
-    return RemotePath.of(text, key, store, entry, had_secrets, hidden)
+    store = None if had_secrets else _shared(root)
+    return RemotePath.of(text, key, entry, store, hidden)
 
 
 # Requests.
 
 
 class RequestCounters:
-    """Counts requests, also in `total`; cancels requests.
-
-    Attributes
-    ----------
-    n_bytes, n_retries : int
-        Bytes received, and requests repeated after a transient fault.
-    """
+    """Counts bytes received and requests repeated, also in `total`; cancels requests."""
 
     def __init__(self, total: RequestCounters | None = None) -> None:
         self._total = total
@@ -304,7 +284,8 @@ def version_of_url(
 def _version(entry: Entry) -> Version:
     import hashlib  # slow to import
 
-    tag = entry.tag.encode(errors="replace")
+    # Without the marks that listings and servers add or leave out.
+    tag = entry.tag.removeprefix("W/").strip('"').encode(errors="replace")
     digest = hashlib.blake2b(tag, digest_size=8).digest()
     return entry.size, int.from_bytes(digest, "big") >> 1 if tag else 0
 
@@ -336,16 +317,7 @@ def fetch(
 ) -> Buffer:
     """Return bytes ``[begin, end)`` of an object, complete and of this version.
 
-    Blocks, and may be called by several threads. `in_this_thread` is as for `ask`.
-
-    Raises
-    ------
-    OSError
-        If the store refuses, or faults persist. `filename` is the redacted URL.
-    CorruptionError
-        With the code ``"file_changed"``, if the object has another version.
-    CancelledError
-        If ``counters.cancel()`` was called.
+    Another version raises a CorruptionError with the code ``"file_changed"``.
     """
     if begin == end:
         return b""
@@ -361,9 +333,7 @@ def fetch(
 
 def _range(path: RemotePath, begin: int, end: int, version: Version) -> Buffer:
     data, entry = path.store.get(path.key, begin, end)
-    if not path.store.tags_ranges:
-        entry = path.store.head(path.key)
-    if entry.size >= 0 and _version(entry) != version:
+    if _version(entry) != version:
         if entry.encoding:
             reason = (
                 "the server compresses what it sends (Content-Encoding: "
@@ -386,11 +356,9 @@ def _changed(path: str) -> CorruptionError:
 def pieces(
     path: RemotePath, version: Version, counters: RequestCounters | None = None
 ) -> Generator[Buffer]:
-    """Yield an object in order, while several threads read ahead.
+    """Yield an object in order, while several threads read ahead up to 36 MiB.
 
-    At most 36 MiB are in memory at a time. The first piece is small, for callers that
-    need only the beginning. Requests are counted in `counters`, and end if it is
-    cancelled.
+    The first piece is small, for callers that need only the beginning.
     """
     own = RequestCounters(counters)
     pool = TaskPool(_PIECES_AHEAD, cancel=own.cancel)

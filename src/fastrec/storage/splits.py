@@ -30,45 +30,41 @@ def check_one_split(directory: str, files: Iterable[str]) -> None:
     numbers, a warning is logged.
     """
     names = [file[len(directory) :].lstrip(os.sep) for file in files]
-    counts = Counter(map(_literal_parts, names))
-    if len(counts) == 1:
+    groups = Counter(map(_literal_parts, names))
+    if len(groups) == 1:
         return
     globs = [
         f"{os.path.join(glob.escape(directory), _glob(parts, count, names))!r} "
         f"({count:,} file{'s' * (count > 1)})"
-        for parts, count in [*counts.items()][:_MAX_LISTED]
+        for parts, count in [*groups.items()][:_MAX_LISTED]
     ]
-    if len(counts) > _MAX_LISTED:
-        globs.append(f"and {len(counts) - _MAX_LISTED:,} more")
+    if len(groups) > _MAX_LISTED:
+        globs.append(f"and {len(groups) - _MAX_LISTED:,} more")
     listed = ", ".join(globs)
-    if len({_split_words(parts) for parts in counts}) > 1:
+    if len({_split_words(parts) for parts in groups}) > 1:
+        hint = "Pass the glob of one split, or a list of globs to join several"
+        if os.path.exists(os.path.join(directory, "dataset_info.json")):
+            hint = f"TFDS wrote it: call fastrec.open_tfds({directory!r}, split)"
         raise ValueError(
             f"cannot read directory {directory!r} as one dataset: its file names "
-            f"differ by a split word (train, test, ...): {listed}. {_hint(directory)}"
+            f"differ by a split word (train, test, ...): {listed}. {hint}"
         )
     _log.warning(
         "joining %d groups of files in directory %r: %s; pass a glob to read only one",
-        len(counts),
+        len(groups),
         directory,
         listed,
     )
 
 
-def _hint(directory: str) -> str:
-    if os.path.exists(os.path.join(directory, "dataset_info.json")):
-        return f"TFDS wrote it: call fastrec.open_tfds({directory!r}, split)"
-    return "Pass the glob of one split, or a list of globs to join several"
-
-
 def _literal_parts(name: str) -> tuple[str, ...]:
-    """Return the parts of a name between the numbers and partition keys in it."""
-    return tuple(_NUMBER.split(_PARTITION.sub(_without_value, name)))
+    """Return the parts of a name between the numbers and partition values in it."""
 
+    def without_value(found: re.Match[str]) -> str:
+        is_split = found[2].lower() in _SPLIT_WORDS
+        return found[0] if is_split else f"{found[1]}=0"
 
-def _without_value(partition: re.Match[str]) -> str:
-    """Return ``key=value`` with another value, unless it is a split word."""
-    key, value = partition.groups()
-    return partition[0] if value.lower() in _SPLIT_WORDS else f"{key}=0"
+    return tuple(_NUMBER.split(_PARTITION.sub(without_value, name)))
 
 
 def _split_words(parts: Iterable[str]) -> frozenset[str]:
@@ -80,6 +76,5 @@ def _glob(parts: Iterable[str], count: int, names: Sequence[str]) -> str:
     """Return a glob that matches only the `count` names with these parts."""
     literals = [glob.escape(part) for part in parts]
     pattern = "*".join(literals)
-    if sum(fnmatch.fnmatchcase(name, pattern) for name in names) > count:
-        return "[0-9]*".join(literals)
-    return pattern
+    n_matches = sum(fnmatch.fnmatchcase(name, pattern) for name in names)
+    return pattern if n_matches == count else "[0-9]*".join(literals)

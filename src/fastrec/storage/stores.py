@@ -53,6 +53,12 @@ _PAGE_KEYS = 1000  # S3 and Google Cloud Storage list as many at a time
 _TIME_SECONDS = 2  # Last-Modified has whole seconds, so a later change may not show
 _LAST_CHARACTER = "\U0010fffd"
 _SEPARATOR = "\0"  # in no key
+# The names under which filesystems of fsspec return the version of an object. One in
+# memory has nothing but the time of its creation.
+_FSSPEC_TAGS = (
+    *("ETag", "etag", "blob_id", "md5Hash", "sha256", "checksum"),
+    *("LastModified", "last_modified", "mtime", "modified", "updated", "created"),
+)
 
 _PART_BYTES = 8 << 20  # of an upload
 _MAX_PARTS = 9_000  # S3 allows 10,000
@@ -89,13 +95,14 @@ def make_store(root: str, options: StorageOptions) -> Store:
 class Store:
     """A store that obstore reads. Methods block, and may be called by several threads."""
 
-    tags_ranges = True  # whether `get` returns the tag of the object that it read
+    _is_forkable = False
     has_answered = False  # whether a request succeeded
     # The process whose threads obstore uses; they do not exist in its forked children.
     _process: int | None = None
 
     def __init__(self, root: str, options: StorageOptions) -> None:
         self._root, self._options = root, options
+        self.has_secrets = redacted(root) != root
         self._scheme = root.partition("://")[0]
         self._open(root, options)
 
@@ -140,7 +147,7 @@ class Store:
 
     def _check_process(self) -> None:
         Store._process = Store._process or os.getpid()
-        if Store._process != os.getpid():
+        if Store._process != os.getpid() and not self._is_forkable:
             raise RuntimeError(
                 f"cannot read {self._scheme}:// URLs in a forked process whose parent "
                 "read them: obstore does not support it; start processes with "
@@ -204,9 +211,8 @@ class Store:
     def _page(self, prefix: str, is_recursive: bool, after: str) -> Listing:
         """Return the next page of a store that lists its keys in order.
 
-        The request for the next page names a key, not a token. So a page that is cut
-        off without a token loses nothing, a request can be repeated, and one for each
-        large subdirectory skips its keys.
+        The request for it names a key, not a token: so nothing is lost if a page is cut
+        off or a request is repeated, and one request skips a large subdirectory.
         """
         pages = self._reading.list(
             prefix or None, offset=after or None, chunk_size=_PAGE_KEYS
@@ -240,11 +246,9 @@ class Store:
             import aiohttp  # noqa: F401
         # fsspec logs URLs, so their credentials are passed by options.
         root, _, query = without_userinfo(self._root)[0].partition("?")
-        parameters = parse_qsl(query, keep_blank_values=True)
-        options = {"headers": self._headers, "params": parameters}
-        links, more = FsspecStore(root, options).list(
-            prefix, is_recursive=is_recursive, after=after
-        )
+        params = parse_qsl(query, keep_blank_values=True)
+        pages = FsspecStore(root, {"headers": self._headers, "params": params})
+        links, more = pages.list(prefix, is_recursive=is_recursive, after=after)
         page = [entry for entry in links if _is_valid(entry.key.rstrip("/"))]
         for entry in set(links).difference(page):
             _log.warning(
@@ -307,43 +311,26 @@ class Store:
 
     def _translated(self, error: BaseException, url: str) -> Exception:
         """Return what to raise for an error of a library."""
-        kind = type(error)
-        text = f"{kind.__module__}.{kind.__name__}: {error}"
-        if isinstance(error, FileNotFoundError):
-            return FileNotFoundError(errno.ENOENT, "No such object", url)
-        if isinstance(error, FileExistsError) or kind.__name__ == "AlreadyExistsError":
-            return FileExistsError(errno.EEXIST, "The object exists", url)
-        if isinstance(error, PermissionError) or kind.__name__ in _DENIALS:
-            return _denied(url)
         if isinstance(error, OSError) and error.errno == errno.ENOTSUP:
-            return OSError(errno.ENOTSUP, error.strerror, url)
-        if status := _status_of(error, text):
-            return _of_status(status, url)
-        if re.search("169.254.169.254|metadata.google|Credential", text):
-            return _denied(url, "no credentials were found")
-        for pattern, (number, reason) in _REFUSALS.items():
-            if re.search(pattern, text):
-                return OSError(number, reason, url)
-        for pattern, reason in _FAULTS.items():
-            if re.search(pattern, text):
-                return TransientError(reason)
-        if isinstance(error, _TRANSIENT_TYPES) or (
-            getattr(error, "errno", None) in _TRANSIENT_ERRNO
-        ):
-            return TransientError(_FAILED)
-        reason = self._first_line(error)
-        if kind.__name__ == "InvalidPathError":
-            reason = (
-                'obstore lists no page that has a key with an empty part, ".", ".." or a '
-                f"control character; rename the object, or list another directory: {reason}"
-            )
-        return OSError(errno.EIO, reason, url)
+            return OSError(error.errno, error.strerror, url)
+        status, names = (
+            _status_of(error),
+            [kind.__name__ for kind in type(error).__mro__],
+        )
+        text = f"{' '.join(names)} HTTP {status}: {error}"
+        failure = next(_FAILURES[key] for key in _FAILURES if re.search(key, text))
+        number, _, reason = failure.partition(": ")
+        cause = f"HTTP status {status}" if status else "missing or wrong credentials"
+        reason = reason.format(self._first_line(error), status=cause)
+        if number == "RETRY":
+            return TransientError(reason)
+        return OSError(getattr(errno, number), reason, url)
 
     def _first_line(self, error: BaseException) -> str:
         """Return the type and the first line of an error, without credentials."""
         lines = str(error).splitlines() or [""]
         secrets: list[object] = [dict(self._options)]
-        if redacted(self._root) != self._root:
+        if self.has_secrets:
             parts = re.split(r"[:@/?&=]", self._root)
             secrets += [part for part in parts if len(part) > 2]
         return f"{type(error).__name__}: {printable(scrubbed(lines[0], secrets))}"
@@ -352,7 +339,7 @@ class Store:
 class FsspecStore(Store):
     """A store that fsspec reads."""
 
-    tags_ranges = False
+    _is_forkable = True
 
     def _open(self, root: str, options: StorageOptions) -> None:
         scheme, _, rest = root.partition("://")
@@ -370,9 +357,6 @@ class FsspecStore(Store):
         # fsspec caches instances, by process and thread.
         self._fs: Callable[[], Any] = partial(cls, **{**own, **options})
 
-    def _check_process(self) -> None:
-        pass
-
     def _path(self, key: str) -> str:
         return self._root + key if self._root.endswith("/") else f"{self._root}/{key}"
 
@@ -382,10 +366,13 @@ class FsspecStore(Store):
         info = fs.info(self._path(key))
         if info.get("type") == "directory":
             raise FileNotFoundError
-        return _fsspec_entry(info, key)
+        tag = next((str(info[name]) for name in _FSSPEC_TAGS if info.get(name)), "")
+        size = info.get("size")
+        return Entry(key, -1 if size is None else int(size), tag, not tag)
 
     def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:  # noqa: D102
-        return self._fs().cat_file(self._path(key), begin, end), Entry(key)
+        data = self._fs().cat_file(self._path(key), begin, end)
+        return data, self.head(key)  # a range has no version
 
     def list(  # noqa: D102
         self, prefix: str, *, is_recursive: bool, after: str
@@ -437,30 +424,42 @@ class FsspecStore(Store):
 
 # Errors.
 
-_TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 509, 520, 522, 524})
-_TRANSIENT_TYPES = (ConnectionError, EOFError, InterruptedError, BlockingIOError)
-_TRANSIENT_ERRNO = (errno.EIO, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
-_DENIALS = ("UnauthenticatedError", "PermissionDeniedError")
 CANNOT_CONNECT = "cannot connect"
-_FAILED = "the connection failed"
+_DENIED = (
+    "EACCES: access was denied ({status}); set the credentials in the environment, or pass "
+    "storage_options="
+)
+_STATUS = "the server returned {status}"
 
-# What is in an error of a library, and the reason: of refusals with an errno, and of
-# faults that may pass.
-_REFUSALS = {
-    "Range request not supported": (
-        errno.ENOTSUP,
-        "the server does not support range requests; download the file",
-    ),
-    "kind: Redirect": (errno.ELOOP, "the server redirects in a loop; check the URL"),
-}
-_FAULTS = {
-    "UnexpectedRange": "the server or a proxy sent another range than the requested one; "
+# What the types, HTTP status and text of an error match; its errno, or RETRY if it may
+# pass, and the reason. The first match counts.
+_FAILURES = {
+    r"\b(FileNotFoundError|HTTP 404|HTTP 410)\b": "ENOENT: No such object",
+    r"\b(FileExistsError|AlreadyExistsError)\b": "EEXIST: The object exists",
+    r"\b(PermissionError|PermissionDeniedError|UnauthenticatedError)\b": _DENIED,
+    "HTTP (401|403):": _DENIED,
+    "HTTP (408|425|429|500|502|503|504|509|520|522|524):": f"RETRY: {_STATUS}",
+    "HTTP 3..:": f"EIO: {_STATUS}, a redirect that cannot be followed; pass the URL that "
+    "it leads to, or the region in storage_options=",
+    "HTTP [1-9]..:": f"EIO: {_STATUS}",
+    "InvalidPathError": "EIO: obstore lists no page that has a key with an empty part, "
+    '".", ".." or a control character; rename the object, or list another directory: {}',
+    "169.254.169.254|metadata.google|Credential": _DENIED,
+    "Range request not supported": "ENOTSUP: the server does not support range requests; "
     "download the file",
-    "UnexpectedEof": "the body was short",
-    r"kind: Connect|^[\w.]+\.(ClientConnector|ConnectionRefused)\w*:": CANNOT_CONNECT,
-    r"kind: Timeout|^[\w.]*Timeout\w*:": "the request timed out",
-    "kind: Interrupted": "the body was cut off",
-    "kind: (Request|Decode)|^(aiohttp|requests|httpx|urllib3|botocore)": _FAILED,
+    "UnexpectedRange": "RETRY: the server or a proxy sent another range than the requested "
+    "one; download the file",
+    "UnexpectedEof": "RETRY: the body was short",
+    "kind: Redirect": "ELOOP: the server redirects in a loop; check the URL",
+    r"kind: Connect\b|\b(ClientConnectorError|ConnectionRefusedError)\b": "RETRY: "
+    + CANNOT_CONNECT,
+    r"kind: Timeout|Timeout(Error)?\b.* HTTP": "RETRY: the request timed out",
+    "kind: Interrupted": "RETRY: the body was cut off",
+    r"kind: (Request|Decode)|\b(ConnectionError|EOFError|InterruptedError|ClientError|"
+    r"RequestException|HTTPError|HTTPClientError|TransportError)\b|"
+    rf"\[Errno ({errno.EIO}|{errno.EHOSTUNREACH}|{errno.ENETUNREACH})]": "RETRY: the "
+    "connection failed",
+    "": "EIO: {}",
 }
 
 
@@ -469,39 +468,16 @@ def _is_of_library(error: BaseException) -> bool:
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-def _denied(url: str, reason: str = "access was denied") -> PermissionError:
-    hint = "set the credentials in the environment, or pass storage_options="
-    return PermissionError(errno.EACCES, f"{reason}; {hint}", url)
-
-
-def _status_of(error: BaseException, text: str) -> int:
+def _status_of(error: BaseException) -> int:
     """Return the HTTP status of an error of obstore or fsspec, or 0."""
-    if found := re.search(r"status(?: code)?: (\d{3})", text):
+    if found := re.search(r"status(?: code)?: (\d{3})", str(error)):
         return int(found[1])
-    if "redirect without LOCATION" in text:
-        return 302
     for owner in (error, getattr(error, "response", None)):
         for name in ("status", "status_code", "code"):
             status = getattr(owner, name, None)
             if isinstance(status, int) and 300 <= status < 600:
                 return status
-    return 0
-
-
-def _of_status(status: int, url: str) -> Exception:
-    """Return the error for an HTTP status."""
-    reason = f"the server returned HTTP status {status}"
-    if status in _TRANSIENT_STATUS:
-        return TransientError(reason)
-    if status in (401, 403):
-        return _denied(url, f"access was denied (HTTP status {status})")
-    if status in (404, 410):
-        return FileNotFoundError(errno.ENOENT, "No such object", url)
-    if 300 <= status < 400 and is_http(url):
-        reason += ", a redirect that cannot be followed; pass the URL that it leads to"
-    elif 300 <= status < 400:
-        reason += '; check the region, such as storage_options={"region": ...}'
-    return OSError(errno.EIO, reason, url)
+    return 302 if "redirect without LOCATION" in str(error) else 0
 
 
 # Options.
@@ -511,15 +487,9 @@ _NAMES = (
     "secret_access_key, token, endpoint, region, skip_signature, timeout and proxy_url"
 )
 # The options of obstore's HTTP client, which it accepts only in `client_options`.
-_CLIENT_NAMES = frozenset(
-    {
-        *("allow_http", "allow_invalid_certificates", "connect_timeout"),
-        *("default_content_type", "default_headers", "http1_only", "http2_only"),
-        *("http2_keep_alive_interval", "http2_keep_alive_timeout"),
-        *("http2_keep_alive_while_idle", "pool_idle_timeout", "pool_max_idle_per_host"),
-        *("proxy_ca_certificate", "proxy_excludes", "proxy_url", "randomize_addresses"),
-        *("read_timeout", "root_certificate", "timeout", "user_agent"),
-    }
+_CLIENT_NAMES = re.compile(
+    r"(allow|default|http1|http2|pool|proxy)_\w+|((connect|read)_)?timeout|"
+    r"randomize_addresses|root_certificate|user_agent"
 )
 # Names of s3fs.
 _S3FS_NAMES = {
@@ -533,9 +503,8 @@ _S3FS_NAMES = {
 
 def _named_like_obstore(options: StorageOptions, scheme: str) -> dict[str, Any]:
     """Return options with obstore's names, without those that are None."""
-    given = {**options, **options.get("client_kwargs", {})}
-    given.pop("client_kwargs", None)
-    client: dict[str, Any] = {}
+    given = {**options, **(options.get("client_kwargs") or {}), "client_kwargs": None}
+    client: dict[str, Any] = dict(given.pop("client_options", None) or {})
     named: dict[str, Any] = {"client_options": client}
     renamed = _S3FS_NAMES if scheme in ("s3", "s3a") else {"anon": "skip_signature"}
     for name, value in given.items():
@@ -546,10 +515,7 @@ def _named_like_obstore(options: StorageOptions, scheme: str) -> dict[str, Any]:
             raise ValueError(
                 f"storage_options must not contain both {name!r} and {own!r}"
             )
-        if own == "client_options":
-            client |= value
-        else:
-            (client if own in _CLIENT_NAMES else named)[own] = value
+        (client if _CLIENT_NAMES.fullmatch(own) else named)[own] = value
     for name, value in client.items():
         if name.endswith("timeout") and isinstance(value, (int, float)):
             client[name] = timedelta(seconds=value)
@@ -586,11 +552,6 @@ def _is_valid(key: str) -> bool:
     return is_plain and not re.search(r"[\0-\x1f\x7f]", key)
 
 
-def _opaque(tag: str) -> str:
-    """Return an ETag without the marks that listings and servers add or leave out."""
-    return tag.removeprefix("W/").strip('"')
-
-
 def _obstore_entry(meta: Mapping[str, Any]) -> Entry:
     tag = meta["e_tag"] or ""
     is_weak = tag.startswith("W/")
@@ -598,19 +559,4 @@ def _obstore_entry(meta: Mapping[str, Any]) -> Entry:
         seconds = meta["last_modified"].timestamp()
         tag = f"modified {seconds}" if seconds else ""
         is_weak = time.time() - seconds < _TIME_SECONDS or not tag
-    return Entry(meta["path"], meta["size"], _opaque(tag), is_weak)
-
-
-# The names under which filesystems of fsspec return the version of an object.
-_FSSPEC_TAGS = ("ETag", "etag", "blob_id", "md5Hash", "sha256", "checksum")
-_FSSPEC_TIMES = ("LastModified", "last_modified", "mtime", "modified", "updated")
-
-
-def _fsspec_entry(info: Mapping[str, Any], key: str) -> Entry:
-    tag = next((str(info[name]) for name in _FSSPEC_TAGS if info.get(name)), "")
-    if not tag:
-        times = (str(info[name]) for name in _FSSPEC_TIMES if info.get(name))
-        # A file system in memory has nothing but the time of its creation.
-        tag = next((f"modified {t}" for t in times), str(info.get("created", "")))
-    size = info.get("size")
-    return Entry(key, -1 if size is None else int(size), _opaque(tag), not tag)
+    return Entry(meta["path"], meta["size"], tag, is_weak)

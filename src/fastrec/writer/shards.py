@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from fastrec.printable import printable
 from fastrec.storage.atomic import sync_directory
-from fastrec.storage.compression import CONTENTS, codec_of
+from fastrec.storage.compression import CONTENTS, Codec
 from fastrec.storage.index import keep_index
 from fastrec.storage.locks import FileLock
 from fastrec.storage.remote import RemotePath, delete
@@ -389,7 +389,7 @@ class _Shard:
         self.n_bytes = int(offsets[-1])
         self._target = target
         self._options = options
-        self._codec = codec_of(options.compression, options.level)
+        self._codec = Codec(options.compression, options.level)
         self._offsets = [offsets]
         self._payload_crcs = [np.zeros(0, np.uint32)]
         self._sequence = itertools.count()
