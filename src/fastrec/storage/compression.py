@@ -13,6 +13,7 @@ import contextlib
 import errno
 import importlib
 import io
+import itertools
 import os
 import stat
 import zlib
@@ -102,22 +103,19 @@ def sampled_contents(files: Sequence[str]) -> list[Content]:
 
     If a sample differs, all files with its suffix are looked at.
     """
-    suffixes = [path.rpartition(".")[2].lower() for path in files]
     groups: dict[str, list[int]] = {}
-    for i, suffix in enumerate(suffixes):
-        is_compressed = f".{suffix}" in COMPRESSED_SUFFIXES
-        groups.setdefault(suffix if is_compressed else "", []).append(i)
-    found: list[Content] = ["plain"] * len(files)
+    for i, path in enumerate(files):
+        suffix = os.path.splitext(path)[1].lower()
+        suffix = suffix if suffix in COMPRESSED_SUFFIXES else ""
+        groups.setdefault(suffix, []).append(i)
+    found: dict[int, Content] = {}
     for numbers in groups.values():
         step = -(-len(numbers) // _MAX_SAMPLED)
         contents = contents_of([files[i] for i in numbers[::step]])
         if len(set(contents)) > 1:
             contents = contents_of([files[i] for i in numbers])
-        else:
-            contents = contents[:1] * len(numbers)
-        for i, content in zip(numbers, contents, strict=True):
-            found[i] = content
-    return found
+        found |= zip(numbers, itertools.cycle(contents), strict=False)
+    return [found[i] for i in range(len(files))]
 
 
 def content_of(path: str, counters: RequestCounters | None = None) -> Content:

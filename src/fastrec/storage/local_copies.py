@@ -42,8 +42,7 @@ from fastrec.storage.index_files import hashed_name
 from fastrec.storage.locks import builder_lock, held_lock, open_lock_file, try_lock
 from fastrec.storage.parallel import run_in_threads
 from fastrec.storage.paths import version_of
-from fastrec.storage.remote import RemotePath, is_weak
-from fastrec.tasks import CancelledError
+from fastrec.storage.remote import RemotePath, RequestCounters, is_weak
 
 _log = logging.getLogger("fastrec")
 
@@ -98,7 +97,7 @@ def local_copies(
         is_remote = any(isinstance(files[i], RemotePath) for i in missing)
         new = run_in_threads(
             [partial(run.copy, files[i], contents[i], stems[i]) for i in missing],
-            cancel=run.is_cancelled.set,
+            cancel=run.counters.cancel,
             progress_text=lambda n_done, seconds: (
                 f"copying {len(missing):,} files to {printable(cache_dir)}: {n_done:,} "
                 f"files and {run.n_bytes / 1e9:.2f} GB so far, "
@@ -217,7 +216,7 @@ class _Copying:
         # Not a lock of `builder_lock`: the thread may hold that one, and would wait for
         # itself. Copies appear and disappear under it.
         self._room_path = directory / ".lock-room"
-        self.is_cancelled = threading.Event()
+        self.counters = RequestCounters()  # cancels the copies
         self.n_bytes = 0  # approximate, because threads may lose an update
 
     def stem(self, path: str, *, is_proven: bool = True) -> str:
@@ -241,7 +240,7 @@ class _Copying:
         and temporary files, if no dataset uses them.
         """
         path = self.directory / f".use-{self._token}"
-        with held_lock(self._room_path, self.is_cancelled):
+        with held_lock(self._room_path, self.counters.is_cancelled):
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
                 with open_lock_file(path) as file:
@@ -268,8 +267,8 @@ class _Copying:
 
         Returns None for a plain remote file that does not fit into the cache.
         """
-        with builder_lock(self.directory / stem, self.is_cancelled):
-            self._check_cancelled()
+        with builder_lock(self.directory / stem, self.counters.is_cancelled):
+            self.counters.check()
             for copy in _files(self.directory, stem, is_complete=True):
                 if copy.stem == stem:
                     return copy.path
@@ -299,15 +298,15 @@ class _Copying:
     def _room(self, n_bytes: int) -> Iterator[bool]:
         """Delete the least recently used copies, and yield whether `n_bytes` fit."""
         if self._cache_bytes is None:
-            self._check_cancelled()
+            self.counters.check()
             yield True
             return
         # Waiting for a lock file polls, so the threads of a process wait here.
         with (
             _core.HeldLock(self._lock),
-            held_lock(self._room_path, self.is_cancelled),
+            held_lock(self._room_path, self.counters.is_cancelled),
         ):
-            self._check_cancelled()  # or the lock may not be held
+            self.counters.check()  # or the lock may not be held
             n_used = sum(file.size for file in _files(self.directory, is_complete=True))
             excess = n_used + n_bytes - self._cache_bytes
             unused: list[_File] = []
@@ -343,11 +342,10 @@ class _Copying:
         return n_bytes, False
 
     def _write_once(self, path: str, content: Content, temporary: Path) -> int:
-        size, _ = version_of(path)
-        n_bytes_max = max(_MIN_LIMITED_BYTES, self._expansion_max * size)
+        n_bytes_max = max(_MIN_LIMITED_BYTES, self._expansion_max * version_of(path)[0])
         n_bytes = 0
-        with temporary.open("wb", buffering=0) as output:
-            for piece in inflated(path, content):
+        with temporary.open("wb") as output:
+            for piece in inflated(path, content, counters=self.counters):
                 n_bytes += len(piece)
                 if content != "plain" and n_bytes > n_bytes_max:
                     raise LimitError(
@@ -357,13 +355,11 @@ class _Copying:
                         path,
                         code="expansion",
                     )
-                rest = memoryview(piece)
-                while rest:
-                    rest = rest[output.write(rest) :]
+                output.write(piece)
                 self.n_bytes += len(piece)
-                self._check_cancelled()
-            # Sync before the rename, so that the file is complete after a power
-            # failure.
+                self.counters.check()
+            # Before the rename, so that the file is complete after a power failure.
+            output.flush()
             os.fsync(output.fileno())
         return n_bytes
 
@@ -373,12 +369,8 @@ class _Copying:
         progress = _core.ScanProgress()
         for i in range(examination.n_pieces):
             examination.examine(i, progress)
-            self._check_cancelled()
+            self.counters.check()
         try:
             return not examination.finish(progress)[1]
         except Error:  # it is compressed
             return False
-
-    def _check_cancelled(self) -> None:
-        if self.is_cancelled.is_set():
-            raise CancelledError

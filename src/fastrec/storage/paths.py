@@ -23,15 +23,13 @@ from fastrec.storage.pipes import PipePath, is_pipe, refuse_pipe
 from fastrec.storage.remote import (
     RemotePath,
     RequestCounters,
-    Version,
     ask,
     fetch,
     head,
     remote_path,
-    version_of_url,
 )
 from fastrec.storage.splits import check_one_split
-from fastrec.storage.stores import Entry, StorageOptions
+from fastrec.storage.stores import Entry, StorageOptions, Version
 from fastrec.storage.urls import has_magic, is_http, is_mistyped, redacted
 
 if TYPE_CHECKING:
@@ -153,7 +151,8 @@ def _expand_one(
 def version_of(path: str, counters: RequestCounters | None = None) -> Version:
     """Return the version of a file or object, or raise an OSError."""
     if isinstance(path, RemotePath):
-        return version_of_url(path, counters)
+        path.entry = path.entry or head(path, counters)
+        return path.entry.version
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 

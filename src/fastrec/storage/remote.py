@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fastrec import _core
 from fastrec.caller_warnings import warn_caller
@@ -28,7 +28,7 @@ from fastrec.storage.stores import (
     StorageOptions,
     Store,
     TransientError,
-    make_store,
+    Version,
 )
 from fastrec.storage.urls import (
     hidden_digest,
@@ -42,9 +42,6 @@ from fastrec.tasks import CancelledError, Task, TaskPool
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-# The size of a file, and its modification time (ns) or the hash of its ETag.
-Version: TypeAlias = tuple[int, int]
 
 _T = TypeVar("_T")
 
@@ -140,7 +137,7 @@ def remote_path(url: str, storage_options: StorageOptions | None = None) -> Remo
     text = redacted(url)
     try:
         refuse_unreadable(url)
-        store = make_store(root, storage_options) if storage_options else _shared(root)
+        store = Store(root, storage_options) if storage_options else _shared(root)
     except ValueError as error:
         raise ValueError(f"cannot read {text!r}: {error}") from None
     return RemotePath.of(text, key, None, store, hidden_digest(url))
@@ -155,7 +152,7 @@ def _shared(root: str) -> Store:
 
 @lru_cache(maxsize=64)
 def _store_in(root: str, _environment: object) -> Store:
-    return make_store(root, {})
+    return Store(root, {})
 
 
 def _unpickled(
@@ -176,7 +173,7 @@ class RequestCounters:
         self._total = total
         self.n_bytes = self.n_retries = 0
         self._lock = threading.Lock()
-        self._is_cancelled = threading.Event()
+        self.is_cancelled = threading.Event()
 
     def add(self, n_bytes: int, n_retries: int) -> None:
         """Add to the counters."""
@@ -188,11 +185,11 @@ class RequestCounters:
 
     def cancel(self) -> None:
         """Make running and later requests raise a CancelledError within 50 ms."""
-        self._is_cancelled.set()
+        self.is_cancelled.set()
 
     def check(self, seconds: float = 0) -> None:
         """Wait for `seconds`, and raise a CancelledError if requests are cancelled."""
-        if self._is_cancelled.wait(seconds):
+        if self.is_cancelled.wait(seconds):
             raise CancelledError
         if self._total is not None:
             self._total.check()
@@ -269,27 +266,6 @@ def delete(path: RemotePath) -> None:
         ask(path, lambda: path.store.delete(path.key))
 
 
-def version_of_url(
-    path: RemotePath, counters: RequestCounters | None = None
-) -> Version:
-    """Return the size and the hash of the ETag of an object, or raise an OSError.
-
-    Asks the server unless the object was listed.
-    """
-    if path.entry is None:
-        path.entry = head(path, counters)
-    return _version(path.entry)
-
-
-def _version(entry: Entry) -> Version:
-    import hashlib  # slow to import
-
-    # Without the marks that listings and servers add or leave out.
-    tag = entry.tag.removeprefix("W/").strip('"').encode(errors="replace")
-    digest = hashlib.blake2b(tag, digest_size=8).digest()
-    return entry.size, int.from_bytes(digest, "big") >> 1 if tag else 0
-
-
 def is_weak(path: str) -> bool:
     """Return whether a file may be replaced without a change of its known version."""
     return isinstance(path, RemotePath) and bool(path.entry and path.entry.is_weak)
@@ -333,7 +309,7 @@ def fetch(
 
 def _range(path: RemotePath, begin: int, end: int, version: Version) -> Buffer:
     data, entry = path.store.get(path.key, begin, end)
-    if _version(entry) != version:
+    if entry.version != version:
         if entry.encoding:
             reason = (
                 "the server compresses what it sends (Content-Encoding: "

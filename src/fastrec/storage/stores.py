@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 StorageOptions: TypeAlias = Mapping[str, Any]
 
+# The size of a file, and its modification time (ns) or the hash of its ETag.
+Version: TypeAlias = tuple[int, int]
+
 _T = TypeVar("_T")
 
 _log = logging.getLogger("fastrec")
@@ -77,40 +80,52 @@ class Entry(NamedTuple):
     is_weak: bool = False  # whether another version may have the same tag
     encoding: str = ""  # Content-Encoding, such as "gzip"
 
+    @property
+    def version(self) -> Version:
+        """The size, and the hash of the tag."""
+        import hashlib  # slow to import
+
+        # Without the marks that listings and servers add or leave out.
+        tag = self.tag.removeprefix("W/").strip('"').encode(errors="replace")
+        digest = hashlib.blake2b(tag, digest_size=8).digest()
+        return self.size, int.from_bytes(digest, "big") >> 1 if tag else 0
+
 
 # A page, and what to pass as `after` for the next page, or "".
 Listing: TypeAlias = tuple[list[Entry], str]
 
 
-def make_store(root: str, options: StorageOptions) -> Store:
-    """Return the store of `root`, such as ``s3://bucket``, with its credentials."""
-    scheme = root.partition("://")[0].lower()
-    if scheme in ("file", "local"):
-        raise ValueError(
-            f"a {scheme}:// URL is of this machine, such as file:///a.tfrecord"
-        )
-    return (Store if scheme in _OBSTORE_SCHEMES else FsspecStore)(root, options)
-
-
 class Store:
-    """A store that obstore reads. Methods block, and may be called by several threads."""
+    """One bucket or server. Methods block, and may be called by several threads."""
 
-    _is_forkable = False
     has_answered = False  # whether a request succeeded
     # The process whose threads obstore uses; they do not exist in its forked children.
     _process: int | None = None
 
     def __init__(self, root: str, options: StorageOptions) -> None:
+        """Open the store of `root`, such as ``s3://bucket``, with its credentials."""
         self._root, self._options = root, options
         self.has_secrets = redacted(root) != root
-        self._scheme = root.partition("://")[0]
-        self._open(root, options)
+        scheme = self._scheme = root.partition("://")[0]
+        if scheme in ("file", "local"):
+            raise ValueError(
+                f"a {scheme}:// URL is of this machine, such as file:///a.tfrecord"
+            )
+        self._is_http = is_http(root)
+        # obstore's store; without its own retries, because `ask` counts and cancels them.
+        self._reading: Any = None
+        self._writing: Any = None
+        self._fs: Callable[[], Any]  # makes fsspec's file system
+        if scheme in _OBSTORE_SCHEMES:
+            self._open_obstore(root)
+        else:
+            self._fs = _file_system(scheme, root, options)
 
-    def _open(self, root: str, options: StorageOptions) -> None:
+    def _open_obstore(self, root: str) -> None:
         scheme = self._scheme
         with extra("remote", f"reading {scheme}:// URLs", "obstore"):
             from obstore.store import from_url
-        named = _named_like_obstore(options, scheme)
+        named = _named_like_obstore(self._options, scheme)
         client = {**_CLIENT_OPTIONS, **named.pop("client_options")}
         # A caller that sets this time-out decides how slow a body may be.
         self._is_paced = client["read_timeout"] == _CLIENT_OPTIONS["read_timeout"]
@@ -121,8 +136,7 @@ class Store:
         # The directory buckets of S3 and file systems of Azure have other orders.
         is_directory_bucket = root.rstrip("/").endswith("--x-s3")
         self._is_ordered = scheme in ("s3", "s3a", "gs") and not is_directory_bucket
-        self._headers: dict[str, Any] = {}
-        if is_http(root):
+        if self._is_http:
             if wrong := named.keys() - {"retry_config"}:
                 raise ValueError(
                     f"HTTP servers have no storage option {min(wrong)!r}; pass those of "
@@ -130,9 +144,11 @@ class Store:
                 )
             # obstore ignores the user and password in a URL.
             root, authorization = without_userinfo(root)
-            self._headers = {**authorization, **client.get("default_headers", {})}
-            client["default_headers"] = self._headers
-        # `ask` retries, counts and cancels requests that read.
+            client["default_headers"] = {
+                **authorization,
+                **client.get("default_headers", {}),
+            }
+            self._fs = partial(_file_system_of_pages, root, client["default_headers"])
         once = {"retry_config": {"max_retries": 0}, **named}
         try:
             self._reading = from_url(root, client_options=client, **once)
@@ -140,26 +156,32 @@ class Store:
         except BaseException as error:  # obstore raises several types
             if not _is_of_library(error):
                 raise
-            reason = self._first_line(error) + (f"; {_NAMES}" if options else "")
+            reason = self._first_line(error) + (f"; {_NAMES}" if self._options else "")
         else:
             return
         raise ValueError(reason)
 
-    def _check_process(self) -> None:
-        Store._process = Store._process or os.getpid()
-        if Store._process != os.getpid() and not self._is_forkable:
-            raise RuntimeError(
-                f"cannot read {self._scheme}:// URLs in a forked process whose parent "
-                "read them: obstore does not support it; start processes with "
-                '"spawn" or "forkserver", such as multiprocessing_context="spawn" of '
-                "a DataLoader"
-            )
+    def _path(self, key: str) -> str:
+        """Return the path of an object in fsspec's file system."""
+        root = self._root
+        if self._is_http:
+            root = without_userinfo(root)[0].partition("?")[0]
+        return root + key if root.endswith("/") else f"{root}/{key}"
 
     def head(self, key: str) -> Entry:
         """Return the entry of an object, or raise a FileNotFoundError."""
+        if self._reading is None:
+            fs = self._fs()
+            fs.invalidate_cache()
+            info = fs.info(self._path(key))
+            if info.get("type") == "directory":
+                raise FileNotFoundError
+            tag = next((str(info[name]) for name in _FSSPEC_TAGS if info.get(name)), "")
+            size = info.get("size")
+            return Entry(key, -1 if size is None else int(size), tag, not tag)
         from obstore import exceptions as kinds
 
-        if not is_http(self._root):
+        if not self._is_http:
             entry = _obstore_entry(self._reading.head(key))
             if entry.size:
                 return entry
@@ -177,6 +199,9 @@ class Store:
 
     def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:
         """Return bytes ``[begin, end)``, and the entry of the object."""
+        if self._reading is None:
+            data = self._fs().cat_file(self._path(key), begin, end)
+            return data, self.head(key)  # a range has no version
         result = self._reading.get(key, options={"range": (begin, end)})
         entry = _obstore_entry(result.meta)
         encoding = result.attributes.get("Content-Encoding", "")
@@ -192,8 +217,8 @@ class Store:
         """
         from obstore import exceptions as kinds
 
-        if is_http(self._root):
-            return self._linked(prefix, is_recursive, after)
+        if self._is_http or self._reading is None:
+            return self._directory(prefix, is_recursive, after)
         if self._is_ordered:
             try:
                 return self._page(prefix, is_recursive, after)
@@ -238,23 +263,42 @@ class Store:
             more = max(more, f"{prefix}{directory}/{_LAST_CHARACTER}")
         return [*page.values()], more
 
-    def _linked(self, prefix: str, is_recursive: bool, after: str) -> Listing:
-        """Return the links of an HTML page, which fsspec reads."""
-        from urllib.parse import parse_qsl  # slow to import
+    def _directory(self, prefix: str, is_recursive: bool, after: str) -> Listing:
+        """Return the entries of one directory, or the links of one HTML page.
 
-        with extra("remote", "listing HTTP servers", "aiohttp"):
-            import aiohttp  # noqa: F401
-        # fsspec logs URLs, so their credentials are passed by options.
-        root, _, query = without_userinfo(self._root)[0].partition("?")
-        params = parse_qsl(query, keep_blank_values=True)
-        pages = FsspecStore(root, {"headers": self._headers, "params": params})
-        links, more = pages.list(prefix, is_recursive=is_recursive, after=after)
-        page = [entry for entry in links if _is_valid(entry.key.rstrip("/"))]
-        for entry in set(links).difference(page):
-            _log.warning(
-                "skipping a link that cannot be read: %s", printable(entry.key)
-            )
-        return page, more
+        `find` of fsspec would leave out directories that fail.
+        """
+        from urllib.parse import unquote  # slow to import
+
+        directory, *more = (after or prefix).split(_SEPARATOR)
+        fs = self._fs()
+        fs.invalidate_cache()
+        top = str(fs._strip_protocol(self._path(""))).rstrip("/")
+        try:
+            found = fs.ls(self._path(directory), detail=True)
+        except FileNotFoundError:
+            if not after:
+                raise
+            found = []  # a link that leads nowhere
+        page = set()
+        for info in found:
+            key = str(info["name"])[len(top) :].lstrip("/")
+            if self._is_http:
+                key = unquote(key.partition("?")[0])
+            is_directory = info.get("type") == "directory" or key.endswith("/")
+            key = key.rstrip("/") + "/" * is_directory
+            if not key.startswith(directory) or key == directory:
+                continue
+            if key.endswith(("/./", "/../")):
+                continue
+            if self._is_http and not _is_valid(key.rstrip("/")):
+                _log.warning("skipping a link that cannot be read: %s", printable(key))
+            elif is_directory and is_recursive:
+                more.append(key)
+            else:
+                # `ls` and `info` return different forms of times, and HTML pages none.
+                page.add(Entry(key))
+        return [*page], _SEPARATOR.join(more)
 
     def put(
         self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]
@@ -264,6 +308,14 @@ class Store:
         Calls `check` often, and stops if it raises. Without `overwrite`, a store that
         can do so raises a FileExistsError if the object exists.
         """
+        if self._writing is None:
+            check()
+            fs, path = self._fs(), self._path(key)
+            if not overwrite and fs.exists(path):
+                raise FileExistsError
+            fs.makedirs(fs._parent(path), exist_ok=True)
+            fs.put_file(str(file), path)
+            return
         from obstore import exceptions
 
         size = file.stat().st_size
@@ -289,11 +341,21 @@ class Store:
 
     def delete(self, key: str) -> None:
         """Delete an object."""
-        self._writing.delete(key)
+        if self._writing is None:
+            self._fs().rm_file(self._path(key))
+        else:
+            self._writing.delete(key)
 
     def call(self, url: str, request: Callable[[], _T]) -> _T:
         """Return ``request()``; translate the library's errors for the redacted `url`."""
-        self._check_process()
+        Store._process = Store._process or os.getpid()
+        if Store._process != os.getpid() and self._reading is not None:
+            raise RuntimeError(
+                f"cannot read {self._scheme}:// URLs in a forked process whose parent "
+                "read them: obstore does not support it; start processes with "
+                '"spawn" or "forkserver", such as multiprocessing_context="spawn" of '
+                "a DataLoader"
+            )
         try:
             result = request()
         except (TransientError, MissingExtraError, CancelledError, Error):
@@ -336,90 +398,32 @@ class Store:
         return f"{type(error).__name__}: {printable(scrubbed(lines[0], secrets))}"
 
 
-class FsspecStore(Store):
-    """A store that fsspec reads."""
+def _file_system(scheme: str, root: str, options: StorageOptions) -> Callable[[], Any]:
+    """Return what makes a file system of fsspec, one by process and thread."""
+    with extra("remote", f"reading {scheme}:// URLs", "fsspec"):
+        import fsspec
+    if scheme not in fsspec.available_protocols():
+        known = ", ".join(f"{name}://" for name in _SCHEMES)
+        raise ValueError(f"unknown scheme; known schemes are {known}")
+    try:
+        cls = fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        msg = f"cannot read {scheme}:// URLs: {printable(error)}"  # has the package
+        raise MissingExtraError(msg, name=error.name) from None
+    own = cls._get_kwargs_from_urls(root) if root.partition("://")[2] else {}
+    return partial(cls, **{**own, **options})
 
-    _is_forkable = True
 
-    def _open(self, root: str, options: StorageOptions) -> None:
-        scheme, _, rest = root.partition("://")
-        with extra("remote", f"reading {scheme}:// URLs", "fsspec"):
-            import fsspec
-        if scheme not in fsspec.available_protocols():
-            known = ", ".join(f"{name}://" for name in _SCHEMES)
-            raise ValueError(f"unknown scheme; known schemes are {known}")
-        try:
-            cls = fsspec.get_filesystem_class(scheme)
-        except ImportError as error:
-            msg = f"cannot read {scheme}:// URLs: {printable(error)}"  # has the package
-            raise MissingExtraError(msg, name=error.name) from None
-        own = cls._get_kwargs_from_urls(root) if rest else {}
-        # fsspec caches instances, by process and thread.
-        self._fs: Callable[[], Any] = partial(cls, **{**own, **options})
+def _file_system_of_pages(root: str, headers: Mapping[str, Any]) -> Any:
+    """Return a file system whose files are the links of HTML pages."""
+    from urllib.parse import parse_qsl  # slow to import
 
-    def _path(self, key: str) -> str:
-        return self._root + key if self._root.endswith("/") else f"{self._root}/{key}"
-
-    def head(self, key: str) -> Entry:  # noqa: D102
-        fs = self._fs()
-        fs.invalidate_cache()
-        info = fs.info(self._path(key))
-        if info.get("type") == "directory":
-            raise FileNotFoundError
-        tag = next((str(info[name]) for name in _FSSPEC_TAGS if info.get(name)), "")
-        size = info.get("size")
-        return Entry(key, -1 if size is None else int(size), tag, not tag)
-
-    def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:  # noqa: D102
-        data = self._fs().cat_file(self._path(key), begin, end)
-        return data, self.head(key)  # a range has no version
-
-    def list(  # noqa: D102
-        self, prefix: str, *, is_recursive: bool, after: str
-    ) -> Listing:
-        from urllib.parse import unquote  # slow to import
-
-        # A page is a directory. `find` of fsspec would leave out those that fail.
-        directory, *more = (after or prefix).split(_SEPARATOR)
-        fs = self._fs()
-        fs.invalidate_cache()
-        top = str(fs._strip_protocol(self._path(""))).rstrip("/")
-        try:
-            found = fs.ls(self._path(directory), detail=True)
-        except FileNotFoundError:
-            if not after:
-                raise
-            found = []  # a link that leads nowhere
-        page = []
-        for info in found:
-            key = str(info["name"])[len(top) :].lstrip("/")
-            if is_http(self._root):
-                key = unquote(key.partition("?")[0])
-            is_directory = info.get("type") == "directory" or key.endswith("/")
-            key = key.rstrip("/") + "/" * is_directory
-            if not key.startswith(directory) or key == directory:
-                continue
-            if key.endswith(("/./", "/../")):
-                continue
-            if is_directory and is_recursive:
-                more.append(key)
-            else:
-                # `ls` and `info` return different forms of times, and HTML pages none.
-                page.append(Entry(key))
-        return page, _SEPARATOR.join(more)
-
-    def put(  # noqa: D102
-        self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]
-    ) -> None:
-        check()
-        fs, path = self._fs(), self._path(key)
-        if not overwrite and fs.exists(path):
-            raise FileExistsError
-        fs.makedirs(fs._parent(path), exist_ok=True)
-        fs.put_file(str(file), path)
-
-    def delete(self, key: str) -> None:  # noqa: D102
-        self._fs().rm_file(self._path(key))
+    with extra("remote", "listing HTTP servers", "aiohttp"):
+        import aiohttp  # noqa: F401
+    # fsspec logs URLs, so their credentials are passed by options.
+    scheme, _, rest = root.partition("://")
+    params = parse_qsl(rest.partition("?")[2], keep_blank_values=True)
+    return _file_system(scheme, "", {"headers": headers, "params": params})()
 
 
 # Errors.

@@ -16,7 +16,8 @@ from fastrec import _core
 from fastrec.errors import CorruptionError, Error
 from fastrec.storage.compression import FileContent, inflated
 from fastrec.storage.paths import version_of
-from fastrec.storage.remote import RequestCounters, Version
+from fastrec.storage.remote import RequestCounters
+from fastrec.storage.stores import Version
 from fastrec.tasks import Task, close_at_exit, is_exiting, start
 
 _READ_AHEAD_BYTES = 4 << 20  # per thread

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 _MARK = "***"
-_NETLOC = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<netloc>[^/?#]*)")
 # In these URLs, the part before "@" is the name of a container or a revision.
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs", "hf"})
 # In these URLs, "@" is never after a user.
@@ -29,14 +28,9 @@ _SIGNATURE = re.compile(
 )
 
 
-def scheme_of(url: str) -> str:
-    """Return the scheme of a URL, in lower case."""
-    return url.partition("://")[0].lower()
-
-
 def is_http(url: str) -> bool:
     """Return whether "?" begins a query, and "%41" means "A"."""
-    return scheme_of(url) in ("http", "https")
+    return url.partition("://")[0].lower() in ("http", "https")
 
 
 def split_url(url: str) -> tuple[str, str]:
@@ -146,14 +140,15 @@ def refuse_unreadable(url: str) -> None:
 def without_userinfo(url: str) -> tuple[str, dict[str, str]]:
     """Return a URL without user and password, and the header that contains them."""
     scheme, _, rest = url.partition("://")
-    userinfo, at, rest = rest.rpartition("@")
-    if not at or "/" in userinfo:
+    authority, slash, rest = rest.partition("/")
+    userinfo, at, host = authority.rpartition("@")
+    if not at:
         return url, {}
     from base64 import b64encode
     from urllib.parse import unquote_to_bytes
 
     encoded = b64encode(unquote_to_bytes(userinfo)).decode()
-    return f"{scheme}://{rest}", {"authorization": f"Basic {encoded}"}
+    return f"{scheme}://{host}{slash}{rest}", {"authorization": f"Basic {encoded}"}
 
 
 def hidden_digest(url: str) -> str:
@@ -163,12 +158,12 @@ def hidden_digest(url: str) -> str:
     """
     import hashlib  # slow to import
 
-    user = query = ""
-    if scheme_of(url) not in _CONTAINERS and (found := _NETLOC.match(url)):
-        user = found["netloc"].rpartition("@")[0].partition(":")[0]
-    if is_http(url):
-        parts = url.partition("#")[0].partition("?")[2].split("&")
-        query = "&".join([part for part in parts if not _SIGNATURE.match(part)])
+    root, _, query = split_url(url)[0].partition("?")
+    scheme, _, authority = root.partition("://")
+    userinfo = "" if scheme in _CONTAINERS else authority.rpartition("@")[0]
+    user = userinfo.partition(":")[0]
+    parts = query.split("&")
+    query = "&".join([part for part in parts if not _SIGNATURE.match(part)])
     hidden = f"{user}?{query}".encode(errors="surrogateescape")
     return hashlib.sha256(hidden).hexdigest()[:32] if user or query else ""
 
