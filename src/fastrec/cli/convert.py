@@ -35,7 +35,7 @@ from fastrec.cli.files import (
 from fastrec.cli.sql import matching_rows
 from fastrec.cli.terminal import counted, progress_bar
 from fastrec.convert import open_source, write_images, write_table, write_tfrecords
-from fastrec.convert.to_table import TABLE_SUFFIXES
+from fastrec.convert.to_files import TABLE_SUFFIXES
 from fastrec.storage.paths import is_remote, version_of
 from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames

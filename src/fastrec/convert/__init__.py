@@ -12,9 +12,8 @@ images the extra ``image`` (Pillow). Files are converted batch by batch.
 
 from __future__ import annotations
 
-from fastrec.convert.images import write_images
 from fastrec.convert.source import Columns, Source
-from fastrec.convert.to_table import write_table
+from fastrec.convert.to_files import write_images, write_table
 from fastrec.convert.write import open_source, write_tfrecords
 
 __all__ = [

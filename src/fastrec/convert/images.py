@@ -1,4 +1,4 @@
-"""Folders of images -> columns, without re-encoding the images, and back.
+"""Folders of images -> columns, without re-encoding the images.
 
 ======== ======= =====================================================================
 image    bytes   the file, unchanged
@@ -17,37 +17,27 @@ Images are in class folders, ``DIR/class/name.jpg``, or directly in the director
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from io import BytesIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from fastrec.arrays.batch import BytesArray
 from fastrec.convert.source import Columns, Source, selected
-from fastrec.dataset.dataset import Dataset
-from fastrec.dataset.open import open as open_dataset
-from fastrec.display import image_format
-from fastrec.errors import CorruptionError, Error, SchemaError
+from fastrec.errors import CorruptionError, Error
 from fastrec.options import BATCH_BYTES, extra
 from fastrec.printable import printable
-from fastrec.storage.atomic import replacement
-from fastrec.storage.parallel import Progress
-from fastrec.storage.paths import Paths
 
-# The suffixes of images, and those of formats that are recognized by their first bytes.
-_READ = frozenset(
+_SUFFIXES = frozenset(
     {".avif", ".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png"}
     | {".pnm", ".ppm", ".tif", ".tiff", ".webp"}
 )
-_WRITTEN = {"JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "WebP": ".webp"}
 _COLUMNS = ("image", "height", "width", "depth", "format", "label", "class", "filename")
 _MAX_IMAGES = 4096  # per batch
-_WRITE_BATCH_SIZE = 64
 
 _log = logging.getLogger("fastrec")
 
@@ -145,7 +135,7 @@ def _images_in(directory: str) -> list[_Image]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(name for name in names if not name.startswith(".")):
             path = Path(folder, name)
-            if path.suffix.lower() in _READ:
+            if path.suffix.lower() in _SUFFIXES:
                 images.append((path, path.relative_to(directory).parts))
             else:
                 others.append(path)
@@ -163,99 +153,3 @@ def _images_in(directory: str) -> list[_Image]:
             "DIR/name.jpg, got none"
         )
     return of_classes or images
-
-
-def write_images(
-    dataset: Dataset | Paths,
-    directory: str | os.PathLike[str],
-    *,
-    image: str = "image",
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> list[str]:
-    """Write the images of a dataset to a folder, without re-encoding them.
-
-    Parameters
-    ----------
-    dataset : Dataset, or path-like, or iterable of path-like
-        A dataset, or the first argument of `fastrec.open`. Its images are byte strings.
-    directory : path-like
-        Created if needed. An image is written to the path in the column ``filename``, as
-        `write_tfrecords` stores it. Without this column, it is written to the number of
-        its row with a suffix of its format, in a folder named like its ``class`` or
-        ``label``, if the dataset has such a column.
-    image : str, default "image"
-        The column of the images.
-    overwrite : bool, default False
-        Replace existing files. They are not flushed to the disk: after a power cut, some
-        may be incomplete.
-    progress : callable, optional
-        Called after each batch with the number of images written and their total, or 0
-        if the total is unknown without reading the files.
-
-    Returns
-    -------
-    list of str
-        The paths of the files.
-
-    Raises
-    ------
-    KeyError
-        If the dataset has no column `image`.
-    SchemaError
-        If a row has not one byte string, an unknown format, or a file name that leads
-        out of `directory`.
-    FileExistsError
-        If a file exists and `overwrite` is False, or two rows have the same file name.
-        Earlier images remain.
-    fastrec.Error, OSError
-        As for `fastrec.open` and loading.
-    """
-    ds = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
-    named = [name for name in ("filename", "class", "label") if name in ds.schema][:1]
-    ds = ds.select_columns([image, *named])
-    n_total = 0 if ds.is_streamed else len(ds)
-    written: dict[Path, None] = {}
-    for batch in ds.loader(_WRITE_BATCH_SIZE, rank=0, world_size=1):
-        columns: Any = batch
-        for i, data in enumerate(columns[image]):
-            row = len(written)
-            if not isinstance(data, bytes):
-                raise SchemaError(
-                    f"column {image!r} must have one byte string per row, got "
-                    f"{type(data).__name__} in row {row}",
-                    feature=image,
-                )
-            value = columns[named[0]][i] if named else None
-            path = _path_of("".join(named), value, row, data)
-            target = Path(directory, path)
-            if target in written or (not overwrite and os.path.lexists(target)):
-                raise FileExistsError(
-                    errno.EEXIST, f"cannot write row {row}: file exists", str(target)
-                )
-            with replacement(target, sync=False) as temporary:
-                temporary.write_bytes(data)
-            written[target] = None
-        if progress is not None:
-            progress(len(written), n_total)
-    return [str(path) for path in written]
-
-
-def _path_of(column: str, value: object, row: int, data: bytes) -> PurePosixPath:
-    """Return the path below the directory of an image that `column` names."""
-    text = os.fsdecode(value) if isinstance(value, bytes) else ""
-    path = PurePosixPath(str(value) if column == "label" else text)
-    is_outside = not path.parts or path.is_absolute() or ".." in path.parts
-    if column and (is_outside or "\0" in text):
-        raise SchemaError(
-            f"file name must be a path below the directory, got {value!r} in row {row}"
-        )
-    if column == "filename":
-        return path
-    suffix = _WRITTEN.get(image_format(data))
-    if suffix is None:
-        raise SchemaError(
-            f"cannot name the image in row {row}: its format is unknown; store names in "
-            "a column filename"
-        )
-    return path / f"{row:08d}{suffix}"
