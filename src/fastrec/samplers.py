@@ -8,6 +8,7 @@ argument is invalid.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,14 +63,7 @@ def balanced(
     if isinstance(labels, BytesArray):  # NumPy's own strings lose trailing zeros
         of_records = np.fromiter(labels.tolist(), object, len(labels))
     else:
-        of_records = np.asarray(labels)
-    if of_records.ndim != 1 or of_records.dtype.kind not in "biuSUO":
-        raise TypeError(
-            "labels must be a 1-D array of integers or strings, got "
-            f"{of_records.ndim}-D {of_records.dtype}"
-        )
-    if not of_records.size:
-        raise ValueError("labels must not be empty")
+        of_records = _array("labels", labels, "biuSUO", "integers or strings")
     _, class_of, counts = np.unique(of_records, return_inverse=True, return_counts=True)
     class_of = class_of.reshape(-1)
     return _drawn(1 / counts[class_of], batch_size, length, class_of)
@@ -202,15 +196,9 @@ def pack(
     ...     transform=fr.pack_columns(["tokens"], length=2048, rows=8),
     ... )  # doctest: +SKIP
     """
-    of_records = np.asarray(lengths)
-    if of_records.ndim != 1 or of_records.dtype.kind not in "iu":
-        raise TypeError(
-            "lengths must be a 1-D array of integers, got "
-            f"{of_records.ndim}-D {of_records.dtype}"
-        )
-    of_records = of_records.astype(np.int64)
-    if not of_records.size or of_records.min() < 0:
-        raise ValueError("lengths must be at least 0 and not empty")
+    of_records = _array("lengths", lengths, "iu", "integers").astype(np.int64)
+    if of_records.min() < 0:
+        raise ValueError(f"lengths must be at least 0, got {of_records.min()}")
     length = positive_int("length", length)
     n_rows = positive_int("rows", rows)
     window = positive_int("window", window)
@@ -339,14 +327,20 @@ def _drawn(
     return BatchesOf(len(shares), batches)
 
 
-def _numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def _array(name: str, values: npt.ArrayLike, kinds: str, what: str) -> npt.NDArray[Any]:
+    """Return `values` as a 1-D array, or raise an error that names them."""
     array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in kinds:
+        raise TypeError(
+            f"{name} must be a 1-D array of {what}, got {array.ndim}-D {array.dtype}"
+        )
     if not array.size:
         raise ValueError(f"{name} must not be empty")
-    if array.ndim != 1 or array.dtype.kind not in "iuf":
-        raise TypeError(
-            f"{name} must be a 1-D array of numbers, got {array.ndim}-D {array.dtype}"
-        )
+    return array
+
+
+def _numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    array = _array(name, values, "iuf", "numbers").astype(np.float64)
     if np.isnan(array).any():
         raise ValueError(f"{name} must not be NaN")
-    return array.astype(np.float64)
+    return array

@@ -162,7 +162,7 @@ def test_rows_of_log_normal_lengths_are_full(mean: float, sigma: float) -> None:
     ("arguments", "error", "words"),
     [
         (([], 9), TypeError, "lengths must be a 1-D array of integers"),
-        ((np.empty(0, int), 9), ValueError, "not empty"),
+        ((np.empty(0, int), 9), ValueError, "must not be empty"),
         (([-1], 9), ValueError, "lengths must be at least 0"),
         (([1.5], 9), TypeError, "lengths must be a 1-D array of integers"),
         (([[1]], 9), TypeError, "got 2-D"),

@@ -263,26 +263,23 @@ class Loader(Generic[B]):
             return planner.plan(at.seed, at.epoch, at.phase)
         return planner.plan(at.seed, epoch)
 
+    @property
+    def _size(self) -> str:
+        n = self.batch_size
+        return "batches=..." if n is None else f"batch_size={n}"
+
     def __repr__(self) -> str:
-        size = (
-            "batches=..."
-            if self.batch_size is None
-            else f"batch_size={self.batch_size}"
-        )
+        options = self._options
         return (
-            f"<fastrec.Loader of {self._dataset!r}, {size}, "
-            f"shuffle={self._options.planner.shuffle}, {self._rank}, "
-            f"num_threads={self._options.num_threads}, epoch {self.epoch}, "
-            f"step {self.step}>"
+            f"<fastrec.Loader of {self._dataset!r}, {self._size}, "
+            f"shuffle={options.planner.shuffle}, {self._rank}, "
+            f"num_threads={options.num_threads}, epoch {self.epoch}, step {self.step}>"
         )
 
     def _repr_html_(self) -> str:
         """Return the options, the position and the statistics, for notebooks."""
         rows: list[list[object]] = [
-            [
-                "batch_size",
-                "batches=..." if self.batch_size is None else self.batch_size,
-            ],
+            [*self._size.split("=")],
             ["shuffle", repr(self._options.planner.shuffle)],
             ["rank", str(self._rank)],
             ["num_threads", self._options.num_threads],
@@ -466,10 +463,9 @@ class Loader(Generic[B]):
     def _move(
         self, seed: int, epoch: int, step: int, phase: int, planner: Planner
     ) -> None:
-        if step and step == planner.plan(seed, epoch, phase).n_steps:
-            epoch, step, phase = epoch + 1, 0, 0
+        place = planner.settled(seed, epoch, step, phase)
         self._end_epoch()
-        self._progress.move(seed, epoch, step, phase)
+        self._progress.move(*place)
         self._adopt(planner)
 
     def state_dict(self) -> dict[str, Any]:
@@ -482,10 +478,8 @@ class Loader(Generic[B]):
         """
         at = self._progress.cursor  # read once: another thread may take a batch
         planner = self._planner_at(at.step)
-        plan = planner.plan(at.seed, at.epoch, at.phase)
-        epoch, position = at.epoch, plan.begin_of(at.step)
-        if at.step and at.step == plan.n_steps:
-            epoch, position = epoch + 1, 0
+        _, epoch, step, phase = planner.settled(at.seed, at.epoch, at.step, at.phase)
+        position = planner.plan(at.seed, epoch, phase).begin_of(step) if step else 0
         return {
             "version": STATE_VERSION,
             "fingerprint": self._options.source.fingerprint(),
@@ -672,13 +666,10 @@ class Loader(Generic[B]):
 
     def __getstate__(self) -> dict[str, Any]:
         _, seed, epoch, step, phase, *_ = self._progress.cursor
-        planner = self._options.planner
-        if step and step == planner.plan(seed, epoch, phase).n_steps:
-            epoch, step, phase = epoch + 1, 0, 0
         return {
             "_dataset": self._dataset,
             "_options": self._options,
-            "_place": (seed, epoch, step, phase),
+            "_place": self._options.planner.settled(seed, epoch, step, phase),
             "_find_rank": self._find_rank,
         }
 

@@ -274,6 +274,14 @@ class Planner:
                 self._plans.pop(old, None)
         return plan
 
+    def settled(
+        self, seed: int, epoch: int, step: int, phase: int
+    ) -> tuple[int, int, int, int]:
+        """Return a place, or the start of the next epoch if it is the end of one."""
+        if step and step == self.plan(seed, epoch, phase).n_steps:
+            epoch, step, phase = epoch + 1, 0, 0
+        return seed, epoch, step, phase
+
     def _plan_of_records(self, seed: int, epoch: int, phase: int) -> EpochPlan:
         order = order_of(self.source, self.shuffle, seed, epoch, self.global_batch_size)
         if not self.drop_last:

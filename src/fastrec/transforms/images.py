@@ -71,7 +71,7 @@ class ImageDecoder:
             return
         x, y, wide, high = spec.box(width, height, rng)
         image = self._pixels(data, channels)
-        if image is None or image.shape[:2] != (height, width):
+        if image.shape[:2] != (height, width):
             raise SchemaError(_DAMAGED, code="image")
         image = image[y : y + high, x : x + wide]
         pixels = row[..., 0] if channels == 1 else row
@@ -98,12 +98,7 @@ class ImageDecoder:
         """Return the pixels of a PNG file of 16 or 32 bits."""
         is_float = spec.dtype == "float32"
         expected = (*spec.shape, _RGBA if is_float else spec.channels)
-        try:
-            image = self._cv2.imdecode(data, self._cv2.IMREAD_UNCHANGED)
-        except self._cv2.error:  # a size that OpenCV refuses
-            image = None
-        if image is None:
-            raise SchemaError(_DAMAGED, code="image")
+        image = self._read(data, self._cv2.IMREAD_UNCHANGED)
         image = image if image.ndim > 2 else image[..., np.newaxis]
         bits = 8 if is_float else 16
         if image.shape != expected or image.dtype.itemsize * 8 != bits:
@@ -150,30 +145,32 @@ class ImageDecoder:
         if file[0] == _PNG and not _has_room(file):
             raise SchemaError(_DAMAGED, code="image")
         if spec.fit == "exact" and (height, width) != spec.shape:
-            advice = '; fit="resize" or another fit= reads any size'
-            raise SchemaError(
-                f"must be an image of height {spec.shape[0]} and width "
-                f"{spec.shape[1]}, got {height} and {width}"
-                + advice
-                * (spec.dtype == "uint8"),
-                code="image_shape",
+            reason = (
+                f"must be an image of height {spec.shape[0]} and width {spec.shape[1]}, "
+                f"got {height} and {width}"
             )
+            if spec.dtype == "uint8":
+                reason += '; fit="resize" or another fit= reads any size'
+            raise SchemaError(reason, code="image_shape")
         return size
 
-    def _pixels(self, data: npt.NDArray[np.uint8], channels: int) -> Any:
-        """Return the decoded image as gray, RGB or RGBA; None if it cannot be decoded."""
-        cv2 = self._cv2
+    def _read(self, data: npt.NDArray[np.uint8], flags: int) -> Any:
         try:
-            if channels != _RGBA:
-                # Not cvtColor, whose threads would compete with those of the loader.
-                flags = cv2.IMREAD_IGNORE_ORIENTATION
-                flags |= cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR_RGB
-                return cv2.imdecode(data, flags)
-            image = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
-        except cv2.error:  # a size that OpenCV refuses
-            return None
+            image = self._cv2.imdecode(data, flags)
+        except self._cv2.error:  # a size that OpenCV refuses
+            image = None
         if image is None:
-            return None
+            raise SchemaError(_DAMAGED, code="image")
+        return image
+
+    def _pixels(self, data: npt.NDArray[np.uint8], channels: int) -> Any:
+        """Return the decoded image as gray, RGB or RGBA."""
+        cv2 = self._cv2
+        if channels != _RGBA:
+            # Not cvtColor, whose threads would compete with those of the loader.
+            color = cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR_RGB
+            return self._read(data, cv2.IMREAD_IGNORE_ORIENTATION | color)
+        image = self._read(data, cv2.IMREAD_UNCHANGED)
         if image.dtype == np.uint16:
             image = (image >> 8).astype(np.uint8)
         if image.ndim == 2:
