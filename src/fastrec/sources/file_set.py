@@ -381,8 +381,7 @@ class FileSet:
 
     def indexes(self) -> _core.Indexes:
         """Return the index of each file, building those that are missing or stale."""
-        if self._joined is None:
-            self.check_random_access("this operation")
+        self.check_random_access("this operation")
         return self.scans()
 
     def scans(self) -> _core.Indexes:
