@@ -6,11 +6,10 @@ so the cost of a stage is a difference.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from time import perf_counter, process_time
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -35,7 +34,6 @@ _SAMPLE_BYTES = 256 << 20  # more than CPU caches hold, and few enough to read o
 _COPIED_BYTES = 64 << 20
 _BLOCK_BYTES = 256 << 10
 _N_ROUNDS = 6
-_MAX_SPREAD = 0.25  # of rounds on an idle machine
 
 _ADVICE = {
     "read": "copying from the page cache is limited by memory: smaller records help",
@@ -46,18 +44,9 @@ _ADVICE = {
 _MEMCPY = "memcpy of the same bytes"
 
 _Stage = Callable[[], None]  # one pass over the sample
-
-
-class Timing(NamedTuple):
-    """The seconds of a pass, each the least of all rounds.
-
-    `cpu_s` is summed over threads. `spread` is the median wall time of the rounds over
-    the least, minus 1.
-    """
-
-    wall_s: float
-    cpu_s: float
-    spread: float = 0.0
+_Times = tuple[
+    float, float
+]  # wall and CPU seconds of a pass; CPU is summed over threads
 
 
 def bench(
@@ -111,19 +100,19 @@ def bench(
     copies = np.ones((2, max(1, min(_COPIED_BYTES, n_bytes))), np.uint8)
     copy = {_MEMCPY: partial(_copy, copies, n_bytes)}
     with progress_bar("measuring", "seconds") as bar:
-        timings = measure(stages | threads | copy, seconds, bar)
+        times = measure(stages | threads | copy, seconds, bar)
 
     def rows(names: Mapping[str, object]) -> list[dict[str, Any]]:
         return [
             {
                 "name": name,
-                "wall_ns": 1e9 * timings[name].wall_s / n_records,
-                "cpu_ns": 1e9 * timings[name].cpu_s / n_records,
-                "spread": timings[name].spread,
-                "records_per_s": n_records / timings[name].wall_s,
-                "mb_per_s": n_bytes / 1e6 / timings[name].wall_s,
+                "wall_ns": 1e9 * wall / n_records,
+                "cpu_ns": 1e9 * cpu / n_records,
+                "records_per_s": n_records / wall,
+                "mb_per_s": n_bytes / 1e6 / wall,
             }
             for name in names
+            for wall, cpu in [times[name]]
         ]
 
     report = {
@@ -138,7 +127,7 @@ def bench(
         "threads": rows(threads),
         "memcpy": rows(copy)[0],
         "decoding_skipped": skipped,
-        "verdict": verdict_of({name: timings[name] for name in stages}),
+        "verdict": verdict_of({name: times[name][1] for name in stages}),
     }
     if as_json:
         print_json(report)
@@ -204,27 +193,28 @@ def measure(
     stages: Mapping[str, _Stage],
     seconds: float,
     progress: Callable[[int, int], object] = lambda _done, _total: None,
-) -> dict[str, Timing]:
-    """Run rounds of all stages for about `seconds`; discard the first round."""
+) -> dict[str, _Times]:
+    """Run rounds of all stages for about `seconds`; return the least times.
+
+    The first round does not count.
+    """
     slice_s = seconds / (_N_ROUNDS * len(stages))
-    rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in stages}
+    rounds: list[dict[str, _Times]] = []
     start = perf_counter()
-    n_rounds = 0
-    while n_rounds < 2 or perf_counter() - start <= seconds:
-        n_rounds += 1
+    while len(rounds) < 2 or perf_counter() - start <= seconds:
+        rounds.append({})
         for name, stage in stages.items():
-            rounds[name].append(_timed(stage, slice_s))
+            rounds[-1][name] = _timed(stage, slice_s)
             progress(int(perf_counter() - start), int(seconds))
-    timings = {}
-    for name, (_, *passes) in rounds.items():
-        wall, cpu = zip(*passes, strict=True)
-        spread = statistics.median(wall) / min(wall) - 1
-        timings[name] = Timing(min(wall), min(cpu), spread)
-    return timings
+    least = {}
+    for name in stages:
+        wall, cpu = zip(*(times[name] for times in rounds[1:]), strict=True)
+        least[name] = min(wall), min(cpu)
+    return least
 
 
-def _timed(stage: _Stage, seconds: float) -> tuple[float, float]:
-    """Run passes for at least `seconds`; return the wall and CPU time of one."""
+def _timed(stage: _Stage, seconds: float) -> _Times:
+    """Run passes for at least `seconds`; return the times of one."""
     n_passes = 0
     wall, cpu = perf_counter(), process_time()
     while not n_passes or perf_counter() - wall < seconds:
@@ -233,25 +223,19 @@ def _timed(stage: _Stage, seconds: float) -> tuple[float, float]:
     return (perf_counter() - wall) / n_passes, (process_time() - cpu) / n_passes
 
 
-def verdict_of(stages: Mapping[str, Timing]) -> dict[str, Any]:
+def verdict_of(cpu_s: Mapping[str, float]) -> dict[str, Any]:
     """Return the stage that adds most CPU time.
 
-    `stages` maps each stage to the times of it and all stages before it, on one thread.
-    The verdict is provisional if rounds of the same work differ.
+    `cpu_s` maps each stage to the time of it and all stages before it, on one thread.
     """
     before, own = 0.0, {}
-    for name, timing in stages.items():
-        own[name] = max(0.0, timing.cpu_s - before)
-        before = max(before, timing.cpu_s)
+    for name, seconds in cpu_s.items():
+        own[name] = max(0.0, seconds - before)
+        before = max(before, seconds)
     stage = max(own, key=lambda name: own[name])
-    spread = max(timing.spread for timing in stages.values())
-    return {
-        "stage": stage,
-        "text": f"{stage} is the largest cost, {own[stage] / before:.0%} of the CPU time",
-        "advice": _ADVICE[stage],
-        "spread": spread,
-        "is_provisional": spread > _MAX_SPREAD,
-    }
+    share = own[stage] / max(before, 1e-9)
+    text = f"{stage} is the largest cost, {share:.0%} of the CPU time"
+    return {"stage": stage, "text": text, "advice": _ADVICE[stage]}
 
 
 def _print_report(report: dict[str, Any]) -> None:
@@ -274,12 +258,5 @@ def _print_report(report: dict[str, Any]) -> None:
     print_table(head, lines)
     if report["decoding_skipped"]:
         echo(f"decoding was not measured: {printable(report['decoding_skipped'])}")
-    verdict = report["verdict"]
-    kind = "provisional verdict" if verdict["is_provisional"] else "verdict"
-    secho(f"\n{kind}: {verdict['text']}", bold=True)
-    echo(verdict["advice"])
-    if verdict["is_provisional"]:
-        echo(
-            f"rounds of the same work differ by up to {verdict['spread']:.0%}: "
-            "run fastrec bench again when the machine is idle"
-        )
+    secho(f"\nverdict: {report['verdict']['text']}", bold=True)
+    echo(report["verdict"]["advice"])
