@@ -135,7 +135,7 @@ def test_demo_trains_a_model_and_keeps_the_data(
     assert re.search(
         r"\{'image': <784 bytes: [0-9a-f ]+ \.\.\.>, 'label': \d\}  # [\w -]+\n", shown
     )
-    assert re.search(r"read 6,000 records in .* records/s, .* MB/s", shown)
+    assert re.search(r"read 6,000 records: .* records/s, .* MB/s", shown)
     assert len(re.findall(r"epoch \d: loss .* records/s", shown)) == 2
     accuracy = re.search(r"accuracy: ([\d.]+)% .* ([\d.]+)% of 1,000 test", shown)
     assert accuracy is not None
@@ -261,10 +261,7 @@ def test_demo_shows_a_file(images: Path) -> None:
     assert re.search(r"^image +JPEG, 2,052 bytes$", shown, re.MULTILINE)
     assert re.search(r"^name +'cat'$", shown, re.MULTILINE)
     assert re.search(r"^n +0$", shown, re.MULTILINE)
-    speed = re.search(r"in ([\d,]+) passes of (\S+) s: .* records/s, .* MB/s", shown)
-    assert speed is not None
-    n_passes, pass_s = speed.groups()
-    assert int(n_passes.replace(",", "")) * float(pass_s) > 0.49  # of warm reading
+    assert re.search(r"read 40 records: .* records/s, .* MB/s", shown)
     assert printable(shown.replace("\n", "")) == shown.replace("\n", "")
 
 

@@ -84,7 +84,7 @@ def test_an_image_that_cannot_be_read_is_marked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["-o", "sheet.gif"], "must end in one of .png"),
+        (["-o", "sheet.gif"], "ends in one of .png"),
         (["-o", "sheet.png", "--column", "none"], "no record has a byte string 'none'"),
         (["-o", "images.tfrecord.png"], "exists; --overwrite replaces it"),
     ],

@@ -261,9 +261,9 @@ def test_similar_neighbours_are_not_called_mixed(folder: Path) -> None:
         fr.write(folder / f"part-{n:02d}.tfrecord", {"label": part})
     page = Page(report(folder))
     assert "not in random order" in page.text
-    (same,) = re.findall(r"order of the files\n([\d.]+) %", page.text)
+    same, *_ = re.findall(r"has the same label: ([\d.]+) %", page.text)
     assert float(same) > 90
-    assert "at random\n2.0 %" in page.text or "at random\n1.9 %" in page.text
+    assert re.search(r"At random, .* in (2.0|1.9) %", page.text)
 
 
 def test_text_of_files_is_escaped(folder: Path) -> None:
@@ -276,7 +276,7 @@ def test_text_of_files_is_escaped(folder: Path) -> None:
 
 def test_columns_without_numbers_or_values_are_shown(folder: Path) -> None:
     page = Page(report(infinities(folder)))
-    assert "NaN, infinite\n2\n" in page.text
+    assert "not finite\n2\n" in page.text
     only = Page(report(thousand_columns(folder)))
     assert "... and 900 more columns" in only.text
     assert "f0999" in only.text, "the schema has every column"
@@ -317,7 +317,7 @@ def test_other_files_are_not_replaced(folder: Path) -> None:
     path = one_record(folder)
     data = path.read_bytes()
     _, errors = run("report", path, "-o", path, status=2)
-    assert "must end in .html" in " ".join(errors.split())
+    assert "ends in one of .html" in " ".join(errors.split())
     assert path.read_bytes() == data
     report(path)
     report(path)

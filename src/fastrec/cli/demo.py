@@ -118,8 +118,7 @@ def _written(folder: Path, part: str, n_records: int, n_shards: int) -> list[str
     names = [f"{part}-{n:05d}-of-{n_shards:05d}.tfrecord" for n in range(n_shards)]
     files = [str(folder / name) for name in names]
     if all(map(os.path.exists, files)) and len(fr.open(files)) == n_records:
-        where = f"{part} files in {printable(folder)}"
-        echo(f"using the {where} from an earlier demo")
+        echo(f"using the {part} files in {printable(folder)} from an earlier demo")
         return files
     images, labels = garments.pictures(n_records, seed=int(part == "test"))
     pattern = folder / (part + "-{shard:05d}-of-{num_shards:05d}.tfrecord")
@@ -161,14 +160,13 @@ def _opened(paths: str | list[str], files: list[str]) -> fr.Dataset:
 
 
 def _read_and_print(ds: fr.Dataset, batch_size: int, seconds: float) -> int:
-    """Read the first records for at most `seconds`, then quote the rate of reading again.
+    """Read records for at most `seconds`, and print the rate of reading them again.
 
-    The first pass fills the page cache and does not count. Returns its records.
+    The first pass fills the page cache. Returns its records.
     """
     _print_code(f"for batch in ds.loader({batch_size}): pass")
     loader = ds.loader(batch_size)
-    n_records = n_batches = n_passes = 0
-    start = perf_counter()
+    start, n_records, n_batches = perf_counter(), 0, 0
     with progress_bar("reading") as bar:
         for batch in loader:
             n_records += len(next(iter(batch.values())))
@@ -176,19 +174,16 @@ def _read_and_print(ds: fr.Dataset, batch_size: int, seconds: float) -> int:
             bar(n_records, len(ds))
             if perf_counter() - start > seconds:
                 break
-    start = perf_counter()
+    start, n_passes = perf_counter(), 0
     while perf_counter() - start < _MIN_QUOTED_S:
         loader.seek(0)
         for _ in itertools.islice(loader, n_batches):
             pass
         n_passes += 1
-    pass_s = (perf_counter() - start) / n_passes
-    passes = counted(n_passes, "pass" if n_passes == 1 else "passe")
-    echo(
-        f"read {counted(n_records, 'record')} in {passes} of {pass_s:.3g} s: "
-        f"{rate(n_records / pass_s)} records/s, "
-        f"{rate(n_records / pass_s * ds.nbytes / len(ds) / 1e6)} MB/s"
-    )
+    per_s = n_passes * n_records / (perf_counter() - start)
+    mb_per_s = per_s * ds.nbytes / len(ds) / 1e6
+    records = counted(n_records, "record")
+    echo(f"read {records}: {rate(per_s)} records/s, {rate(mb_per_s)} MB/s")
     return n_records
 
 

@@ -18,7 +18,7 @@ import fastrec as fr
 from fastrec.cli.arguments import Compression
 from fastrec.cli.terminal import counted, print_json, printable, progress_bar, size
 from fastrec.storage.compression import COMPRESSED_SUFFIXES
-from fastrec.storage.paths import expand
+from fastrec.storage.paths import expand, is_remote
 from fastrec.storage.urls import redacted
 
 _copies = contextlib.ExitStack()
@@ -124,6 +124,24 @@ def _versions(paths: Iterable[str]) -> set[tuple[str, int, int]]:
         if inode or "://" in path:
             found.add((path, inode, modified))
     return found
+
+
+def local_output(
+    out: str, suffixes: Iterable[str], option: str = "--out", *, overwrite: bool
+) -> Path:
+    """Return the path of a local file to write, or refuse it."""
+    path = Path(out)
+    if path.suffix.lower() not in suffixes or is_remote(out):
+        raise typer.BadParameter(
+            f"must be a local file that ends in one of {', '.join(suffixes)}, got "
+            f"{redacted(out)}",
+            param_hint=option,
+        )
+    if os.path.lexists(path) and not overwrite:
+        raise typer.BadParameter(
+            f"{path} exists; --overwrite replaces it", param_hint=option
+        )
+    return path
 
 
 def check_suffix(out: str, compression: Compression) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,13 +14,12 @@ from typer import echo
 
 import fastrec as fr
 from fastrec.cli.arguments import Paths, Seed
-from fastrec.cli.files import files_of, reports_interrupt
+from fastrec.cli.files import files_of, local_output, reports_interrupt
 from fastrec.cli.records import PlacedRecord, message_of, sampled_records
 from fastrec.cli.terminal import counted, printable
 from fastrec.display import image_format
 from fastrec.options import extra
 from fastrec.storage.atomic import replacement
-from fastrec.storage.urls import redacted
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 _MARGIN, _CAPTION_HEIGHT = 4, 14  # pixels
@@ -35,7 +33,7 @@ def images(
     paths: Paths,
     *,
     out: Annotated[
-        Path,
+        str,
         typer.Option(
             *("--out", "-o"), metavar="SHEET", help="A .png, .jpg or .webp file."
         ),
@@ -67,15 +65,7 @@ def images(
     The images are byte strings in a format that OpenCV reads. One that cannot be read is
     an empty frame with the number of its record, and the exit status is 1.
     """
-    if out.suffix.lower() not in _SUFFIXES:
-        raise typer.BadParameter(
-            f"must end in one of {', '.join(_SUFFIXES)}, got {redacted(str(out))}",
-            param_hint="--out",
-        )
-    if out.exists() and not overwrite:
-        raise typer.BadParameter(
-            f"{out} exists; --overwrite replaces it", param_hint="--out"
-        )
+    target = local_output(out, _SUFFIXES, overwrite=overwrite)
     with extra("image", "fastrec images", "cv2"):
         import cv2
     files = files_of(paths, joins=False)
@@ -91,8 +81,8 @@ def images(
         sheet = cv2.vconcat([cv2.hconcat(row) for row in rows])
         edges = ((0, _MARGIN), (0, _MARGIN), (0, 0))
         sheet = np.pad(sheet, edges, constant_values=255)
-        with replacement(out) as temporary:
-            encoded = cv2.imencode(out.suffix.lower(), sheet)[1]
+        with replacement(target) as temporary:
+            encoded = cv2.imencode(target.suffix.lower(), sheet)[1]
             temporary.write_bytes(encoded.tobytes())
     height, width = sheet.shape[:2]
     wrote = f"{counted(len(tiles), 'image')}, {width}x{height}"

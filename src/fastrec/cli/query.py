@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
-import os
 import shutil
 import sys
 import tempfile
@@ -18,12 +16,11 @@ import typer
 from typer import echo
 
 from fastrec.cli.arguments import AsJson, Overwrite, Paths
-from fastrec.cli.files import opened, reports_interrupt
+from fastrec.cli.files import local_output, opened, reports_interrupt
 from fastrec.cli.preview import preview
 from fastrec.cli.sql import Table
 from fastrec.cli.terminal import counted, json_line, print_table, printable
 from fastrec.storage.atomic import replacement
-from fastrec.storage.paths import is_remote
 
 _MAX_SHOWN = 1000  # rows of a table
 _MAX_CHARACTERS = 50  # of a text in it
@@ -90,26 +87,16 @@ def query(
 
 def _write(table: Table, sql: str, out: str, *, overwrite: bool) -> int:
     """Write the rows of a query to a file, and return their number."""
-    path = Path(out)
-    suffix = path.suffix.lower()
-    if suffix not in _FORMATS or is_remote(out):
-        raise typer.BadParameter(
-            f"must be a local file that ends in one of {', '.join(_FORMATS)}, got {out}",
-            param_hint="--out",
-        )
-    if os.path.lexists(path) and not overwrite:
-        reason = f"{os.strerror(errno.EEXIST)}; --overwrite replaces it"
-        raise FileExistsError(errno.EEXIST, reason, str(path))
+    path = local_output(out, _FORMATS, overwrite=overwrite)
+    form = _FORMATS[path.suffix.lower()]
     with replacement(path) as temporary:
-        if not _FORMATS[suffix]:
+        if not form:
             with temporary.open("w", encoding="utf-8") as file:
                 lines = _json_lines(table, sql)
                 return sum(1 for line in lines if file.write(f"{line}\n"))
         target = str(temporary).replace("'", "''")
         inner = sql.strip().rstrip(";")
-        [(n_rows,)] = table.rows(
-            f"COPY (\n{inner}\n) TO '{target}' ({_FORMATS[suffix]})"
-        )
+        [(n_rows,)] = table.rows(f"COPY (\n{inner}\n) TO '{target}' ({form})")
     return int(n_rows)
 
 

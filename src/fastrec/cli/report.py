@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from importlib import resources
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -21,10 +20,10 @@ from jinja2 import Environment
 
 import fastrec as fr
 from fastrec.cli.arguments import Paths
-from fastrec.cli.files import files_of, indexed, reports_interrupt
+from fastrec.cli.files import files_of, indexed, local_output, reports_interrupt
 from fastrec.cli.preview import preview
 from fastrec.cli.sql import loosened
-from fastrec.cli.stats import ColumnSummary, summary
+from fastrec.cli.stats import ColumnSummary, cells, summary
 from fastrec.cli.terminal import counted, printable, size
 from fastrec.display import as_text, image_format, picture_of, table, value_html
 from fastrec.options import MissingExtraError
@@ -34,6 +33,7 @@ _MAX_RECORDS, _MIN_RECORDS, _MAX_BYTES = 4096, 16, 32 << 20  # of the sample
 _N_ROWS = 4
 _MAX_CARDS = 100
 _COMMON_TEXTS, _COMMON_NUMBERS = 0.2, 0.5  # that are shown instead of a histogram
+_FACTS = ("not finite", "min", "median", "mean", "max", "distinct")
 _N_BINS = 24
 _MAX_CORRELATIONS = 8
 _MAX_SHEETS, _MAX_PICTURES = 3, 48
@@ -44,7 +44,6 @@ _MAX_LABELS = 1000
 _MAX_SHOWN = 12  # labels of a heat map
 _N_TIMES = 40  # columns of a heat map
 _WINDOW_PART = 7  # the part of the records in the shuffle buffer
-_FIRST_PART = 5  # the part of the epoch in which labels are counted
 _SORTED = 0.1  # correlation, or more equal neighbours than at random
 
 _Values = npt.NDArray[Any]
@@ -54,11 +53,11 @@ def report(
     paths: Paths,
     *,
     output: Annotated[
-        Path,
+        str,
         typer.Option(
             "-o", "--output", metavar="FILE", help="The page to write or replace."
         ),
-    ] = Path("report.html"),
+    ] = "report.html",
     label: Annotated[
         str | None,
         typer.Option(
@@ -72,10 +71,7 @@ def report(
 
     The page is one file without scripts, and loads nothing. It shows values of records.
     """
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise typer.BadParameter(
-            f"must end in .html, got {output}", param_hint="--output"
-        )
+    target = local_output(output, (".html", ".htm"), "--output", overwrite=True)
     with reports_interrupt():
         files = files_of(paths, joins=False)
         counts, _ = indexed(files)
@@ -94,7 +90,7 @@ def report(
         text = environment.from_string(source).render(
             _content(ds, [counts[path] for path in files], label)
         )
-        with replacement(output) as temporary:
+        with replacement(target) as temporary:
             temporary.write_text(text, encoding="utf-8")
     typer.echo(f"wrote {printable(output)}: {size(len(text.encode()))}")
 
@@ -130,7 +126,10 @@ def _content(ds: fr.Dataset, counts: list[int], label: str | None) -> dict[str, 
             {
                 "name": as_text(each.name),
                 "spec": f"fr.{ds.schema[each.name]!r}",
-                "facts": _facts(each, missing[each.name]),
+                "facts": {
+                    "records without values": missing[each.name],
+                    **{name: cells(each)[name] for name in _FACTS},
+                },
                 "chart": _chart(each, sample.columns[each.name]),
             }
             for each in columns[:_MAX_CARDS]
@@ -189,21 +188,6 @@ def _sampled(ds: fr.Dataset) -> _Sample:
 
 
 # Columns.
-
-
-def _facts(column: ColumnSummary, n_missing: int) -> dict[str, str]:
-    unit = "" if column.type.startswith(("BIGINT", "FLOAT")) else " bytes"
-    numbers = {"min": column.min, "median": column.q50, "mean": column.avg}
-    numbers["max"] = column.max
-    facts = {f"{k}{unit}": _number(v) for k, v in numbers.items() if v is not None}
-    missing = {
-        "records without values": n_missing,
-        "NaN, infinite": column.n_not_finite,
-    }
-    facts |= {name: f"{n:,}" for name, n in missing.items() if n}
-    if column.approx_unique:
-        facts["distinct values"] = f"about {column.approx_unique:,}"
-    return facts
 
 
 def _chart(column: ColumnSummary, values: Any) -> dict[str, Any]:
@@ -291,13 +275,12 @@ def _order(sample: _Sample, label: Any) -> dict[str, Any]:
             f"a label must be one integer or string per record, got {label!r}"
         )
     n, totals = len(codes), np.bincount(codes)
-    n_first, common = max(1, n // _FIRST_PART), np.argsort(-totals)[:_MAX_SHOWN]
+    common = np.argsort(-totals)[:_MAX_SHOWN]
     at_random = float(((totals / n) ** 2).sum())
     found["orders"] = [
         {
             "name": name,
             "same": np.mean(drawn[at] == drawn[at + 1]) if len(at) else 0.0,
-            "n_first": len(np.unique(drawn[:n_first])),
             "shares": _over_time(drawn, common),
         }
         for name, drawn, at in [
@@ -307,7 +290,7 @@ def _order(sample: _Sample, label: Any) -> dict[str, Any]:
         ]
     ]
     found["is_sorted"] |= found["orders"][0]["same"] > at_random + _SORTED + noise
-    found |= {"label": as_text(label), "n_labels": len(totals), "n_first": n_first}
+    found |= {"label": as_text(label), "n_labels": len(totals)}
     return found | {"at_random": at_random}
 
 

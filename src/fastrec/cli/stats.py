@@ -93,7 +93,7 @@ def stats(
     echo(f"{counted(n_records, 'record')}, {counted(len(names), 'column')}")
     if found:
         echo()
-        print_table(_HEAD, list(map(_cells, found)))
+        print_table(_HEAD, [list(cells(each).values()) for each in found])
         echo(f"\n{_NOTE}")
 
 
@@ -170,16 +170,18 @@ def _aggregated(
     return n_rows, found
 
 
-def _cells(column: ColumnSummary) -> list[str]:
+def cells(column: ColumnSummary) -> dict[str, str]:
+    """Return a summary as texts, by the head of the table."""
     numbers = (column.min, column.q50, column.max, column.avg, column.std)
     common = column.common[:_N_SHOWN]
-    return [
+    texts = [
         *(printable(column.name), column.type),
         *(f"{column.count:,}", f"{column.n_not_finite:,}"),
         *map(_number, numbers),
         f"{column.approx_unique:,}",
         ", ".join(f"{preview(value)} ({n:,})" for value, n in common),
     ]
+    return dict(zip(_HEAD, texts, strict=True))
 
 
 def _number(number: float | None) -> str:

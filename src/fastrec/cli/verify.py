@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import time
 from bisect import bisect_left, bisect_right
@@ -254,25 +255,18 @@ def _print_sums(report: dict[str, Any], *, as_json: bool) -> None:
 def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, str]:
     """Return the target of each file: `out`, or a file of its name in `out`."""
     is_file = len(files) == 1 and not Path(paths[0]).is_dir()
-    try:
-        if not is_file:
-            targets = copy.targets_of(files, str(out), None)
-        elif out.suffix.lower() in COMPRESSED_SUFFIXES:
-            raise ValueError(
-                f"output is not compressed; use a name without {out.suffix}, got "
-                f"{redacted(str(out))}"
-            )
-        else:
-            targets = {files[0]: str(out)}
-        for target in filter(os.path.lexists, targets.values()):
-            raise ValueError(
-                f"{target}: the file exists, and repair does not replace files"
-            )
-    except FileExistsError as error:
-        text = f"{error.filename}: {error.strerror}"
-        raise typer.BadParameter(text, param_hint="--out") from error
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--out") from error
+    if is_file and out.suffix.lower() in COMPRESSED_SUFFIXES:
+        raise typer.BadParameter(
+            f"output is not compressed; use a name without {out.suffix}, got "
+            f"{redacted(str(out))}",
+            param_hint="--out",
+        )
+    targets = (
+        {files[0]: str(out)} if is_file else copy.targets_of(files, str(out), None)
+    )
+    for target in filter(os.path.lexists, targets.values()):
+        reason = "the file exists, and repair does not replace files"
+        raise FileExistsError(errno.EEXIST, reason, target)
     return targets
 
 
