@@ -101,18 +101,14 @@ def _found(
         top = _Folder(text, remote_path(text, storage_options), storage_options)
     else:
         top = _Folder(text, path_of_url(text))
-    try:
-        top.read(INFO)
-    except FileNotFoundError:
-        pass
-    else:
-        return top
-    names = []
-    if top.is_listable:
-        for above in ("*", "*/*"):  # version, or config and version
-            names += [
-                name.rpartition("/")[0] for name in top.matches(f"{above}/{INFO}")
-            ]
+    names: list[str] = []
+    for above in ("", "*/", "*/*/"):  # a version, or a config and a version
+        if above and not top.is_listable:
+            break
+        found = top.matches(f"{above}{INFO}")
+        if found and not above:
+            return top
+        names += [name.rpartition("/")[0] for name in found]
     if len(names) == 1:
         below = f"{top.given.rstrip('/')}/{names[0]}"
         return _Folder(below, top.path(names[0]), top.options)
