@@ -117,7 +117,8 @@ def loader(
     find_rank = partial(_rank, shard.place, not shard.is_local)
     made = loader_of("fr.jax.loader", source, batch_size, options, find_rank)
     shard.check(made)
-    return with_conversion(made, Conversion(Placement(shard, made.batch_size), n_ahead))
+    placed = partial(shard.placed, made.batch_size)
+    return with_conversion(made, Conversion(placed, n_ahead))
 
 
 def _rank(place: tuple[int, int] | None, is_shared: bool, known: Rank) -> Rank:
@@ -222,6 +223,58 @@ class ProcessShard:
             what = "the last batch"
             raise ValueError(_not_divided(what, n_rows, self.n_shards, _FULL))
 
+    def placed(self, batch_size: int | None, batch: Batch) -> Batch:
+        """Return a batch with its numeric columns on devices."""
+        found: Batch = {**batch}
+        taken: list[tuple[Batch, str]] = []
+        arrays: Any = []
+        pending = [found]
+        for columns in pending:  # also those of dicts in the batch
+            for name, column in columns.items():
+                if isinstance(column, dict):
+                    columns[name] = inner = {**column}
+                    pending.append(inner)
+                elif _is_numeric(name, column):
+                    taken.append((columns, name))
+                    arrays.append(self._narrowed(name, column, batch_size))
+        # All at once, which is one dispatch.
+        if self.is_local:
+            arrays = jax.device_put(arrays, self.sharding)
+        else:
+            arrays = jax.tree.map(self._global_array, arrays)
+        for (columns, name), array in zip(taken, arrays, strict=True):
+            columns[name] = array
+        return found
+
+    def _narrowed(self, name: str, column: Any, batch_size: int | None) -> Any:
+        """Return a column as JAX has it, if its rows can be divided."""
+        n_shards, is_global = self.n_shards, self.is_global
+        if isinstance(column, RaggedArray | SparseArray):
+            if n_shards == 1 and not is_global:
+                return jax.tree.map(lambda part: _narrow(name, part, "value"), column)
+            # Processes do not know each other's longest row.
+            spec = "fr.FixedLenSequence" + " with length=" * is_global
+            raise ValueError(
+                f"column {name!r} has rows of any lengths, which cannot be divided over "
+                f"devices: pad them ({spec}), or leave the column out (ds.select_columns)"
+            )
+        n_rows = len(column)
+        if n_rows % n_shards:
+            what = f"column {name!r}: a batch"
+            hint = f"{_FULL}, and no other number of rows in batches= and transform="
+            raise ValueError(_not_divided(what, n_rows, n_shards, hint))
+        if is_global and batch_size not in (None, n_rows):
+            raise ValueError(
+                f"column {name!r} must have {batch_size} rows, as in other "
+                f"processes that share the array, got {n_rows}"
+            )
+        return _narrow(name, column, "row")
+
+    def _global_array(self, array: Any) -> Any:
+        _, n_ranks = self.place or (0, 1)
+        shape = (len(array) * n_ranks, *array.shape[1:])
+        return jax.make_array_from_process_local_data(self.sharding, array, shape)
+
 
 def _padded_column(source: Loader) -> str | bytes | None:
     """Return the name of a column whose width differs between batches, if known."""
@@ -241,66 +294,6 @@ _FULL = ": pass drop_last=True or pad_last=True"
 
 def _not_divided(what: str, n_rows: int, n_shards: int, hint: str = "") -> str:
     return f"{what} of {n_rows:,} rows cannot be divided over {n_shards} devices{hint}"
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Puts the columns of batches on devices; `batch_size` is that of all ranks."""
-
-    shard: ProcessShard
-    batch_size: int | None
-
-    def __call__(self, batch: Batch) -> Batch:
-        """Return the batch with its numeric columns on devices."""
-        placed: Batch = {**batch}
-        taken: list[tuple[Batch, str]] = []
-        arrays: Any = []
-        pending = [placed]
-        for columns in pending:  # also those of dicts in the batch
-            for name, column in columns.items():
-                if isinstance(column, dict):
-                    columns[name] = inner = {**column}
-                    pending.append(inner)
-                elif _is_numeric(name, column):
-                    taken.append((columns, name))
-                    arrays.append(self._narrowed(name, column))
-        # All at once, which is one dispatch.
-        if self.shard.is_local:
-            arrays = jax.device_put(arrays, self.shard.sharding)
-        else:
-            arrays = jax.tree.map(self._global_array, arrays)
-        for (columns, name), array in zip(taken, arrays, strict=True):
-            columns[name] = array
-        return placed
-
-    def _narrowed(self, name: str, column: Any) -> Any:
-        """Return a column as JAX has it, if its rows can be divided."""
-        n_shards, is_global = self.shard.n_shards, self.shard.is_global
-        if isinstance(column, RaggedArray | SparseArray):
-            if n_shards == 1 and not is_global:
-                return jax.tree.map(lambda part: _narrow(name, part, "value"), column)
-            # Processes do not know each other's longest row.
-            spec = "fr.FixedLenSequence" + " with length=" * is_global
-            raise ValueError(
-                f"column {name!r} has rows of any lengths, which cannot be divided over "
-                f"devices: pad them ({spec}), or leave the column out (ds.select_columns)"
-            )
-        n_rows = len(column)
-        if n_rows % n_shards:
-            what = f"column {name!r}: a batch"
-            hint = f"{_FULL}, and no other number of rows in batches= and transform="
-            raise ValueError(_not_divided(what, n_rows, n_shards, hint))
-        if is_global and self.batch_size not in (None, n_rows):
-            raise ValueError(
-                f"column {name!r} must have {self.batch_size} rows, as in other "
-                f"processes that share the array, got {n_rows}"
-            )
-        return _narrow(name, column, "row")
-
-    def _global_array(self, array: Any) -> Any:
-        _, n_ranks = self.shard.place or (0, 1)
-        shape = (len(array) * n_ranks, *array.shape[1:])
-        return jax.make_array_from_process_local_data(self.shard.sharding, array, shape)
 
 
 def _is_numeric(name: str, column: object) -> bool:

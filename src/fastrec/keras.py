@@ -166,11 +166,11 @@ class PyDataset(keras.utils.PyDataset):
     def _check(self, batch: Batch) -> None:
         self._targets.check([*batch])
         for name, column in batch.items():
-            is_array = isinstance(column, np.ndarray)
-            if is_array and _is_taken(column.dtype):
-                continue
-            kind = type(column).__name__
-            kind = f"dtype {column.dtype}" if is_array else f"type {kind}"
+            kind = f"type {type(column).__name__}"
+            if isinstance(column, np.ndarray):
+                if _is_taken(column.dtype):
+                    continue
+                kind = f"dtype {column.dtype}"
             raise SchemaError(
                 f"column {name!r} is of {kind}, but Keras needs arrays of numbers: "
                 f"{_cure(column)}, and ds.select_columns([...]) leaves columns out"
