@@ -609,7 +609,7 @@ def test_leftovers_of_a_killed_driver_are_removed(tmp_path: Path) -> None:
 import os, signal
 from fastrec.ray.write import staging
 from fastrec.writer.shard_names import ShardNames
-with staging(ShardNames({str(pattern)!r}), overwrite=False):
+with staging(ShardNames({str(pattern)!r}), overwrite=False, sync=False):
     os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", program], check=False)

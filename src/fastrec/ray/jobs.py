@@ -20,7 +20,7 @@ import ray
 from fastrec.dataset.build_index import build_index
 from fastrec.errors import Error
 from fastrec.ray.ranges import file_spans
-from fastrec.ray.write import check_shared, publish, staging
+from fastrec.ray.write import check_shared, staging
 from fastrec.rewrite.copy import Written, check_existing
 from fastrec.rewrite.shuffle import shuffle
 from fastrec.storage.parallel import Progress
@@ -134,7 +134,8 @@ def shuffle_files(
     check_shared(out)
     names = ShardNames(out)
     check_existing(names.existing(), files, overwrite=options.overwrite)
-    with staging(names, overwrite=options.overwrite) as directory:
+    staged = staging(names, overwrite=options.overwrite, sync=options.sync)
+    with staged as (directory, writer):
         index_dir = None
         if cache_dir is None:
             index_dir = os.path.join(directory, "index")
@@ -152,12 +153,9 @@ def shuffle_files(
         tasks = [partial(task, shard=shard) for shard in range(num_shards)]
         n_bytes = sum(map(_size_of, files))
         written = run_tasks(tasks, [n_bytes // num_shards] * num_shards, progress)
-        written_files = [file for each in written for file in each.files]
-        published = publish(
-            written_files, names, overwrite=options.overwrite, sync=options.sync
-        )
+        writer.adopt([file for each in written for file in each.files])
     n_records = sum(each.n_records for each in written)
-    return Written(published, n_records, sum(each.n_bytes for each in written))
+    return Written(writer.files, n_records, sum(each.n_bytes for each in written))
 
 
 def _shuffled(

@@ -12,13 +12,13 @@ return, in order, and removes the staging directory with all others.
 from __future__ import annotations
 
 import contextlib
-import errno
 import glob
 import hashlib
 import itertools
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ray
@@ -32,11 +32,10 @@ from fastrec.features.schema import Features, as_schema
 from fastrec.hints import checked_names
 from fastrec.options import positive_int
 from fastrec.ray.blocks import columns_of_batch, features_of_schema
-from fastrec.storage.locks import FileLock
 from fastrec.storage.paths import is_remote
 from fastrec.storage.urls import redacted
-from fastrec.writer.output import OutputFile, resolved
 from fastrec.writer.shard_names import ShardNames, new_token
+from fastrec.writer.shards import ShardOptions, ShardWriter
 from fastrec.writer.writer import Writer
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def write_tfrecords(
         "sync": sync,
     }
     specs = {} if features is None else dict(as_schema(features))
-    with staging(names, overwrite=overwrite) as directory:
+    with staging(names, overwrite=overwrite, sync=sync) as (directory, writer):
         sink = TFRecordsDatasink(directory, specs, options, min_rows_per_file)
         # It checks the options, and is the only file of a dataset without rows.
         with sink.writer("empty") as empty:
@@ -147,36 +146,25 @@ def write_tfrecords(
             if isinstance(error.cause, (Error, OSError)):
                 raise error.cause from error
             raise
-        files = sink.files or empty.files
-        return publish(files, names, overwrite=overwrite, sync=sync)
+        writer.adopt(sink.files or empty.files)
+    return writer.files
 
 
+@dataclass(eq=False)
 class TFRecordsDatasink(Datasink):
     """The write tasks of a dataset. Ray names them TFRecords."""
 
-    def __init__(
-        self,
-        directory: str,
-        features: dict[Any, Spec],
-        options: dict[str, Any],
-        min_rows: int | None,
-    ) -> None:
-        self.files: list[str] = []
-        self._directory, self._features = directory, features
-        self._options, self._min_rows = options, min_rows
-
-    @property
-    def min_rows_per_write(self) -> int | None:
-        """The number of rows that a task gets at least, except the last one."""
-        return self._min_rows
+    directory: str
+    features: dict[Any, Spec]
+    options: dict[str, Any]
+    min_rows_per_write: int | None = None  # of a task, except the last one
+    files: list[str] = field(default_factory=list)
 
     def writer(self, name: str, features: dict[str, Spec] | None = None) -> Writer:
         """Return a writer of the files of one attempt of a task."""
-        pattern = os.path.join(self._directory, f"{name}-{{shard:06d}}.tfrecord")
-        features = {**(features or {}), **self._features}
-        return Writer(
-            pattern, features=features or None, num_threads=0, **self._options
-        )
+        pattern = os.path.join(self.directory, f"{name}-{{shard:06d}}.tfrecord")
+        features = {**(features or {}), **self.features}
+        return Writer(pattern, features=features or None, num_threads=0, **self.options)
 
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> _Written:
         """Write the blocks of one task; return its number, records and files."""
@@ -213,51 +201,29 @@ def check_shared(path: str) -> None:
 
 
 @contextlib.contextmanager
-def staging(names: ShardNames, *, overwrite: bool) -> Iterator[str]:
-    """Lock the files of `names`, and yield a staging directory next to them.
+def staging(
+    names: ShardNames, *, overwrite: bool, sync: bool
+) -> Iterator[tuple[str, ShardWriter]]:
+    """Yield a staging directory next to the files of `names`, and their writer.
 
-    At the end, the directory is removed. So a task that outlives the job, behind a broken
-    network, cannot write files. Raises a FileExistsError if a file must not be replaced.
+    The writer locks the names, and publishes the files that it adopts at the end. Then the
+    directory is removed. So a task that outlives the job, behind a broken network, cannot
+    write files. Raises a FileExistsError if a file must not be replaced.
     """
-    lock = FileLock(names.lock)
+    options = ShardOptions(overwrite=overwrite, sync=sync, together=True)
+    writer = ShardWriter(names, options)
     parent, name = os.path.split(names.lock)
     # The braces of a pattern have no place in the name of a directory.
     key = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
     prefix = os.path.join(parent, f".ray-{key}-")
     directory = f"{prefix}{new_token()}"
     try:
-        try:
-            lock.acquire()
-        except OSError as error:
-            error.filename = names.path
-            if isinstance(error, BlockingIOError):
-                error.strerror = "another writer is writing this file"
-            raise
-        existing = names.existing()
-        if existing and not overwrite:
-            reason = os.strerror(errno.EEXIST)
-            raise FileExistsError(errno.EEXIST, reason, existing[0])
         # Those of drivers that were killed.
         for leftover in glob.glob(f"{glob.escape(prefix)}*"):
             shutil.rmtree(leftover, ignore_errors=True)
         os.mkdir(directory)
-        yield directory
+        yield directory, writer
+        writer.close()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-        lock.release()
-
-
-def publish(
-    files: Sequence[str], names: ShardNames, *, overwrite: bool, sync: bool
-) -> list[str]:
-    """Rename files to the names of shards; remove other shards of the pattern."""
-    published = []
-    for shard, file in enumerate(files):
-        path = names.name(shard, len(files))
-        target = resolved(path, overwrite=overwrite)
-        OutputFile(path, file, overwrite=overwrite).publish(path, target, sync=sync)
-        published.append(path)
-    for path in set(names.existing() if overwrite else ()).difference(published):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-    return published
+        writer.discard()

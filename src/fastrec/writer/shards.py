@@ -231,6 +231,20 @@ class ShardWriter:
         """The bytes of their frames, before compression."""
         return sum(shard.n_bytes for shard in self._shards)
 
+    def adopt(self, files: Sequence[str]) -> None:
+        """Take complete files as the shards, instead of the empty one that is open."""
+        for shard in self._shards:
+            shard.file.discard()
+        self._lanes = []
+        self._shards.clear()
+        for number, file in enumerate(files):
+            path, target = self._paths(number, len(files))
+            output = OutputFile(path, file, overwrite=self._options.overwrite)
+            no_records = np.zeros(1, np.uint64)
+            self._shards.append(
+                _Shard(number, output, target, self._options, no_records)
+            )
+
     # Closing.
 
     @property
