@@ -23,21 +23,8 @@ def loader_of(
 ) -> Loader[Any]:
     """Return `source` if it is a Loader, else the loader of a Dataset.
 
-    With `find_rank`, return a copy of a Loader, which takes its rank from there.
-
-    Parameters
-    ----------
-    adapter : str
-        The name of the adapter, for errors.
-    source, batch_size, options
-        The arguments of the adapter.
-    find_rank : callable, optional
-        Finds rank and world size when an epoch begins, unless they were given.
-
-    Raises
-    ------
-    TypeError
-        If `source` is something else, or a Loader that comes with options.
+    With `find_rank`, return a copy of a Loader, which takes rank and world size from
+    there when an epoch begins, unless they were given. `adapter` is its name, for errors.
     """
     if isinstance(source, Loader):
         given = [*(["batch_size"] if batch_size is not None else []), *options]
