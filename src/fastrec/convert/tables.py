@@ -16,6 +16,7 @@ from fastrec.convert.source import NO_ROWS, Columns, Source, selected
 from fastrec.errors import CorruptionError, Error, SchemaError
 from fastrec.options import rows_per_batch
 from fastrec.printable import printable
+from fastrec.storage.compression import GZIP_MAGIC
 
 # Types are inferred from the first block. A row must fit into a block.
 _CSV_BLOCK_BYTES = 4 << 20
@@ -184,8 +185,10 @@ def _csv(
     cell is null in a column of numbers, and an empty string in a column of text.
     """
     is_tsv = ".tsv" in [suffix.lower() for suffix in Path(path).suffixes]
+    with open(path, "rb") as file:
+        compression = "gzip" if file.read(2) == GZIP_MAGIC else None
     reader = pyarrow.csv.open_csv(
-        path,  # decompressed if its name ends in .gz
+        pa.input_stream(path, compression=compression),
         pyarrow.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
         pyarrow.csv.ParseOptions(
             delimiter="\t" if is_tsv else ",", newlines_in_values=True
