@@ -147,11 +147,6 @@ def check_on_error(value: object) -> ErrorPolicy:
     raise kind(f'on_error must be {names} or "{_CHOICES[-1]}", got {value!r}')
 
 
-def recovery_of(on_error: ErrorPolicy) -> Literal["raise", "skip", "resync"]:
-    """Return how the core treats broken framing under a policy."""
-    return "skip" if on_error == "mask" else on_error
-
-
 def log_gaps(gaps: Iterable[SkippedSpan]) -> None:
     """Log a warning for each skipped region."""
     for gap in gaps:

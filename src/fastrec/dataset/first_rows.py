@@ -7,7 +7,6 @@ import itertools
 from fastrec import _core
 from fastrec.arrays.batch import Batch, Row, row_of
 from fastrec.features.schema import Schema
-from fastrec.on_error import recovery_of
 from fastrec.sources.source import Source
 from fastrec.storage.stream_readers import frame_stream
 
@@ -30,8 +29,8 @@ def first_rows(source: Source, n: int) -> tuple[Schema, list[Row]]:
     records: list[bytes] = []
     if source.is_walkable:
         contents = first.files.contents()
-        recovery = recovery_of(first.files.on_error)
-        with frame_stream(contents, first.files.table, [0], recovery) as frames:
+        of_first = (first.files.table, [0], first.files.recovery)
+        with frame_stream(contents, *of_first) as frames:
             records = list(itertools.islice(iter(frames.next, None), n))
     elif not source.is_mixed:
         catalog = source.catalog()  # of a selection: the files have their indexes

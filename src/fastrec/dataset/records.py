@@ -14,7 +14,6 @@ from fastrec.arrays.batch import BytesArray
 from fastrec.dataset.indexing import checked_number, is_one, record_numbers
 from fastrec.errors import Error
 from fastrec.loader.order import records_of
-from fastrec.on_error import recovery_of
 from fastrec.sources.source import Source
 from fastrec.storage.stream_readers import frame_stream
 
@@ -58,7 +57,7 @@ class Records:
     def __iter__(self) -> Iterator[bytes]:
         files = self._source.files
         if files.is_streamed and self._source.is_walkable:
-            contents, recovery = files.contents(), recovery_of(files.on_error)
+            contents, recovery = files.contents(), files.recovery
             numbers = range(len(contents))
             with frame_stream(contents, files.table, numbers, recovery) as frames:
                 while (record := frames.next()) is not None:

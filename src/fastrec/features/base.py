@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Array
+from fastrec.arrays.layout import is_int
 from fastrec.errors import SchemaError
 
 # Far above the size of any record; far below values whose batch sizes would overflow.
@@ -63,13 +64,11 @@ def checked_shape(shape: object) -> tuple[int, ...]:
         raise SchemaError(
             f"shape must be a tuple of sizes such as () or (28, 28), got {shape!r}"
         )
-    for size in sizes:
-        is_int = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
-        if not is_int or size < 0:
-            raise SchemaError(
-                f"shape must have known sizes, got {shape!r}; use VarLen for any "
-                "number of values"
-            )
+    if not all(is_int(size) and size >= 0 for size in sizes):
+        raise SchemaError(
+            f"shape must have known sizes, got {shape!r}; use VarLen for any number of "
+            "values"
+        )
     if math.prod(sizes) > MAX_VALUES:
         raise SchemaError(f"shape must have at most 2**40 values, got {shape!r}")
     return tuple(int(size) for size in sizes)
@@ -107,12 +106,10 @@ def checked_keys(name: str, keys: object) -> tuple[str | bytes, ...]:
 
 def checked_count(name: str, value: object, minimum: int = 1) -> int:
     """Return `value` as an int of at least `minimum`, or raise a SchemaError."""
-    count = -1
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        count = int(value)
-    if not minimum <= count <= MAX_VALUES:
+    number: Any = value
+    if not is_int(value) or not minimum <= number <= MAX_VALUES:
         raise SchemaError(f"{name} must be an int of at least {minimum}, got {value!r}")
-    return count
+    return int(number)
 
 
 def checked_choice(name: str, value: _T, choices: Sequence[object]) -> _T:

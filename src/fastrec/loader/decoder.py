@@ -18,7 +18,7 @@ from fastrec.loader.plan import EpochPlan, padded
 from fastrec.loader.prefetch import Delivered, unreadable_rows
 from fastrec.loader.progress import Cursor
 from fastrec.loader.stats import Times, clock
-from fastrec.on_error import SkippedSpan, log_gaps, recovery_of
+from fastrec.on_error import SkippedSpan, log_gaps
 from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchInfo, Places
@@ -251,7 +251,7 @@ def _pipeline(
         if files.readers is None
         else files.readers.share(memory_limit),
         row_policy=options.row_policy,
-        recovery=recovery_of(files.on_error),
+        recovery=files.recovery,
         is_helping=not is_remote,
     )
 
@@ -314,5 +314,5 @@ def _streaming_pipeline(
             prefetch=n_ahead,
             memory_limit=memory_limit - bytes_ahead,
             row_policy=options.row_policy,
-            recovery=recovery_of(sources.on_error),
+            recovery=sources.recovery,
         )

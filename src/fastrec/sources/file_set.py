@@ -18,7 +18,7 @@ import numpy as np
 from fastrec import _core
 from fastrec.errors import Error, advise_foreign, advise_on_error
 from fastrec.features.schema import Schema
-from fastrec.on_error import ErrorPolicy, Report, SkippedSpan, log_gaps, recovery_of
+from fastrec.on_error import ErrorPolicy, Report, SkippedSpan, log_gaps
 from fastrec.options import Limits
 from fastrec.sources.selection import Numbers
 from fastrec.storage import index
@@ -89,6 +89,8 @@ class FileSet:
         self._options = FileOptions() if options is None else options
         self._given_parts = tuple(parts)
         self.on_error = on_error
+        # How the core treats broken framing.
+        self.recovery = "skip" if on_error == "mask" else on_error
         self.limits = Limits() if limits is None else limits
         # Of sources, by the names of the features and the numbers of the files.
         self.inferred = dict(inferred or {})
@@ -418,7 +420,7 @@ class FileSet:
                     "to a file first"
                 )
             place = IndexPlace(self._options.index_dir)
-            recovery = recovery_of(self.on_error)
+            recovery = self.recovery
             try:
                 if has_crcs:
                     found = index.make_counts(

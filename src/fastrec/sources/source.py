@@ -13,7 +13,7 @@ from fastrec.errors import CorruptionError
 from fastrec.features import infer
 from fastrec.features.image import encoded_of
 from fastrec.features.schema import Schema, check_columns
-from fastrec.on_error import ErrorPolicy, recovery_of
+from fastrec.on_error import ErrorPolicy
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.selection import Numbers, Pieces, chosen, shifted
 from fastrec.storage.stream_readers import frame_stream
@@ -226,7 +226,7 @@ class Source:
             [contents[i] for i in numbers],
             self.files.table,
             numbers,
-            recovery_of(self.files.on_error),
+            self.files.recovery,
         ) as frames:
             return infer.infer_stream(
                 frames,
@@ -313,16 +313,14 @@ class Source:
         before = self.files
         if on_error == before.on_error:
             return self
-        if (
-            not self.is_walkable
-            and before.known_gaps()
-            and recovery_of(on_error) != recovery_of(before.on_error)
-        ):
+        files = before.with_on_error(on_error)
+        is_same = self.is_walkable or files.recovery == before.recovery
+        if not is_same and before.known_gaps():
             raise ValueError(
                 "cannot change on_error= of records selected from damaged files, "
                 "because their numbers would change; pass it to fastrec.open()"
             )
-        return replace(self, files=before.with_on_error(on_error))
+        return replace(self, files=files)
 
     # Counts.
 
