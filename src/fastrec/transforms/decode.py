@@ -56,7 +56,6 @@ class DecodeStrings:
             )
             for name, spec in encoded_of(features).items()
         }
-        self._images: ImageDecoder | None = None
         items = [item for _, item, _ in self._items.values()]
         if images := [item for item in items if isinstance(item, Image)]:
             self._images = ImageDecoder(limits, images)
@@ -78,7 +77,6 @@ class DecodeStrings:
             name: _column(*item, encoded[name], n_rows, info)
             for name, item in self._items.items()
         }
-        is_row = info.positions >= 0
         failed: list[tuple[int, int, Exception]] = []
         functions = [
             (
@@ -94,7 +92,7 @@ class DecodeStrings:
         if errors and info._failed is None:
             raise next(iter(errors.values()))
         for column in columns.values():  # padding and failed rows are zero
-            for row in [*np.flatnonzero(~is_row).tolist(), *errors]:
+            for row in [*np.flatnonzero(info.positions < 0).tolist(), *errors]:
                 column.arrays[column.begins[row] : column.begins[row + 1]] = 0
         if info._failed is not None:
             info._failed.extend(errors.items())
@@ -121,11 +119,9 @@ class DecodeStrings:
             try:
                 if isinstance(item, Raw):
                     _decode_array(data, item, column.arrays[i, ...])
-                    continue
-                assert self._images is not None
-                # The images of a row are cropped alike.
-                rng = info._rng(row, _STREAM) if item.is_random else None
-                self._images.decode(data, item, rng, column.arrays[i, ...])
+                else:  # the images of a row are cropped alike
+                    rng = info._rng(row, _STREAM) if item.is_random else None
+                    self._images.decode(data, item, rng, column.arrays[i, ...])
             except Error as error:
                 place = f"value {i - begins[row]} of " if column.is_list else ""
                 failed.append((row, number, _located(error, column, place, info, row)))
@@ -225,15 +221,11 @@ def _inflated(data: npt.NDArray[np.uint8], n_bytes: int) -> bytes:
             code="zlib",
         ) from None
     if len(memory) != n_bytes or not inflater.eof or inflater.unused_data:
-        found = (
-            f"more than {n_bytes}"
-            if len(memory) > n_bytes
-            else f"{len(memory)} and other data"
-            if inflater.unused_data
-            else f"{len(memory)}"
-            if inflater.eof
-            else "truncated data"
-        )
+        found = f"{len(memory)}" if inflater.eof else "truncated data"
+        if len(memory) > n_bytes:
+            found = f"more than {n_bytes}"
+        elif inflater.unused_data:
+            found += " and other data"
         raise SchemaError(
             f"must be ZLIB data of {n_bytes} bytes, got {found}", code="zlib"
         )
