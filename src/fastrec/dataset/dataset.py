@@ -12,20 +12,26 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.arrays.batch import Batch, Row, n_rows, rows_of
-from fastrec.dataset.indexing import is_one, record_numbers, record_range
-from fastrec.dataset.records import Records
-from fastrec.dataset.rows import Rows
+from fastrec.arrays.batch import Batch, Row, n_rows, row_of, rows_of
+from fastrec.caller_warnings import warn_caller
+from fastrec.dataset.records import (
+    Records,
+    checked_number,
+    is_one,
+    record_numbers,
+    record_range,
+)
 from fastrec.display import as_text, table
-from fastrec.errors import Error, SchemaError
+from fastrec.errors import Error, SchemaError, hint_by_number
 from fastrec.features.fixed import any_width_columns, without_padding
 from fastrec.features.infer import SAMPLE_RECORDS
+from fastrec.features.missing import absence
 from fastrec.features.schema import Features, Schema, schema_or_names
 from fastrec.hints import checked_names, missing_attribute, no_column
-from fastrec.loader.collate import OnTransformError
+from fastrec.loader.collate import Collator, OnTransformError
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
-from fastrec.loader.order import Shuffle
+from fastrec.loader.order import Shuffle, records_of
 from fastrec.loader.plan import Batches
 from fastrec.on_error import ErrorPolicy, Report, check_on_error
 from fastrec.options import (
@@ -34,7 +40,7 @@ from fastrec.options import (
     positive_int,
     rows_per_batch,
 )
-from fastrec.sources.selection import check_fractions, divided, even_bounds
+from fastrec.sources.selection import Numbers, check_fractions, divided, even_bounds
 from fastrec.sources.source import Source
 from fastrec.storage.paths import versions_of
 from fastrec.tasks import renew_after_fork
@@ -47,6 +53,7 @@ _SAMPLED_ROWS = 64
 _FILTERED_AT_ONCE = 1024  # rows in a call of the filter function
 _NAMES_SHOWN = 10
 _ROWS_SHOWN = 3
+_SAMPLE_SHOWN = 16  # records, for a schema that is not known yet
 _IDLE_BYTES = 64 << 20  # memory kept for the next batch; loaders have separate pools
 
 
@@ -90,7 +97,9 @@ class Dataset:
 
     def _renew_after_fork(self) -> None:
         self._pool = _core.BlockPool(_IDLE_BYTES)
-        self._rows = Rows(self._source, self._transforms, self._pool)
+        self._reader: _core.RowReader | None = None
+        self._may_have_reader = True  # unless rows are made from batches
+        self._is_watched = True  # the core looks for features that records lack
 
     # Properties.
 
@@ -235,14 +244,71 @@ class Dataset:
     ) -> Batch: ...
     def __getitem__(self, index: Any) -> Row | Batch:
         if is_one(index):
-            return self._rows.row(operator.index(index))
+            return self._row(operator.index(index))
         if isinstance(index, (str, bytes)):
             raise TypeError(
                 f"a dataset is indexed by record, got {index!r}: write "
                 f"ds.select_columns([{index!r}])[:][{index!r}] for a column in memory, or "
                 f"for batch in ds.loader(256): batch[{index!r}]"
             )
-        return self._rows.batch(record_numbers(index, len(self)))
+        return self._batch(record_numbers(index, len(self)))
+
+    def _row(self, index: int) -> Row:
+        """Return a row by one call of the core, unless Python code must see its batch."""
+        if self._reader is None and self._may_have_reader:
+            checked_number(index, len(self._source))
+            core, catalog = self._source.to_core(), self._source.catalog()
+            if Collator(self._source, self._transforms).is_identity:
+                self._reader = _core.RowReader(core, catalog, self._pool)
+            self._may_have_reader = self._reader is not None
+        if self._reader is not None:
+            try:
+                row = self._reader.row(index)
+            except Error as error:
+                self._reader = None  # which has the indexes
+                self._set_hint(error)
+                raise
+            if self._is_watched:
+                self._warn_of_absence()
+            if row is not None:
+                return row
+        number = checked_number(index, len(self._source))
+        batch = self._batch(np.array([number], dtype=np.int64))
+        if not n_rows(batch):
+            raise ValueError(
+                f"the transforms returned no row for record {number}: read it with "
+                "a slice"
+            )
+        return row_of(batch, 0)
+
+    def _batch(self, numbers: Numbers) -> Batch:
+        """Return the transformed batch of the records `numbers`."""
+        source = self._source
+        collator = Collator(source, self._transforms)
+        records = records_of(source, numbers)
+        try:
+            parts, _ = _core.decode_records(
+                source.to_core(), source.catalog(), self._pool, records
+            )
+        except Error as error:
+            self._set_hint(error)
+            raise
+        self._warn_of_absence()
+        places = None if collator.is_plain else source.row_places(records, "")
+        batch, _ = collator(parts, BatchInfo(0, 0, 0, numbers, records, _places=places))
+        return batch
+
+    def _warn_of_absence(self) -> None:
+        core = self._source.to_core()
+        schemas = [reading.schema for reading in self._source.readings()[0]]
+        if (warning := absence(core, schemas)) is not None:
+            warn_caller(warning)
+        self._is_watched = core.is_watching
+
+    def _set_hint(self, error: Error) -> None:
+        if error.hint and error.path and self.on_error != "raise":
+            error.hint = hint_by_number(error.path)
+        self._source.files.renew(error)
 
     def __iter__(self) -> Iterator[Row]:
         by_rows = Dataset(self._source.by_rows(), self._transforms)
@@ -269,11 +335,9 @@ class Dataset:
 
         Only the beginning of the first file is read.
         """
-        from fastrec.dataset.first_rows import first_rows
-
         title = f"Dataset of {self._source!r}"
         try:
-            schema, rows = first_rows(self._source, _ROWS_SHOWN)
+            schema, rows = self._first_rows(_ROWS_SHOWN)
         except (Error, OSError) as error:
             return table([], [], title=f"{title}; cannot read its first rows: {error}")
         if not rows and not self._source.is_mixed:
@@ -287,6 +351,19 @@ class Dataset:
             for name in names
         ]
         return table(header, cells, title=title)
+
+    def _first_rows(self, n: int) -> tuple[Schema, list[Row]]:
+        """Return the schema and up to `n` rows before transforms, but none of a mix."""
+        source, records = self._source, list[bytes]()
+        first = source.of_first_file(_SAMPLE_SHOWN)
+        if source.is_walkable:
+            with first.files.frames([0]) as frames:
+                records = list(itertools.islice(iter(frames.next, None), n))
+        elif not source.is_mixed:  # a selection: the files have their indexes
+            records = [self.records[i] for i in range(min(n, len(source)))]
+        schema = first.schema
+        batch: Batch = _core.parse_examples(schema._bind(), self._pool, records)
+        return schema, [row_of(batch, i) for i in range(len(records))]
 
     def _described(self) -> str:
         schema = self._source.known_schema()

@@ -1,4 +1,4 @@
-"""Records: the serialized records of a dataset."""
+"""Records: the serialized records of a dataset; and the forms of an index."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays.batch import BytesArray
-from fastrec.dataset.indexing import checked_number, is_one, record_numbers
 from fastrec.errors import Error
 from fastrec.loader.order import records_of
 from fastrec.sources.source import Source
-from fastrec.storage.stream_readers import frame_stream
 
 _READ_AT_ONCE = 16
 
@@ -57,9 +55,7 @@ class Records:
     def __iter__(self) -> Iterator[bytes]:
         files = self._source.files
         if files.is_streamed and self._source.is_walkable:
-            contents, recovery = files.contents(), files.recovery
-            numbers = range(len(contents))
-            with frame_stream(contents, files.table, numbers, recovery) as frames:
+            with files.frames(range(len(files))) as frames:
                 while (record := frames.next()) is not None:
                     yield record
             return
@@ -86,3 +82,62 @@ class Records:
                 source.files.table, source.catalog(), self._pool, records
             )
         return BytesArray._wrap(data, offsets, (len(numbers),))
+
+
+def is_one(index: object) -> bool:
+    """Return whether `index` selects a single record."""
+    if isinstance(index, np.ndarray):
+        return index.ndim == 0 and index.dtype.kind in "iu"
+    return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
+
+
+def checked_number(number: int, n_records: int) -> int:
+    """Return a record number as non-negative, or raise an IndexError."""
+    if not -n_records <= number < n_records:
+        raise IndexError(
+            f"record {number} is out of range: the dataset has {n_records:,} records"
+        )
+    return number % n_records
+
+
+def record_numbers(index: object, n_records: int) -> npt.NDArray[np.int64]:
+    """Return the record numbers that a slice, an index array or a mask selects."""
+    if isinstance(index, slice):
+        return np.arange(*index.indices(n_records), dtype=np.int64)
+    array = np.asarray(() if isinstance(index, tuple) else index)
+    if array.ndim == 1 and array.dtype.kind == "b":
+        if len(array) != n_records:
+            raise IndexError(f"mask must have length {n_records:,}, got {len(array):,}")
+        return np.flatnonzero(array).astype(np.int64)
+    if array.ndim == 0 and array.dtype.kind in "iu":
+        raise TypeError(
+            f"index must select several records, got {index!r}; use ds[{index!r}]"
+        )
+    is_index = array.dtype.kind in "iu" or array.size == 0
+    if array.ndim != 1 or not is_index or isinstance(index, tuple):
+        raise TypeError(
+            f"index must be a number, slice, index array or mask, got {index!r}"
+        )
+    # Check before the cast to int64, which would make large unsigned numbers negative.
+    is_outside = array >= n_records
+    if array.dtype.kind == "i":
+        is_outside |= array < -n_records
+    if is_outside.any():
+        checked_number(int(array[is_outside][0]), n_records)
+    numbers = array.astype(np.int64)
+    return np.where(numbers < 0, numbers + n_records, numbers)
+
+
+def record_range(numbers: range, n_records: int) -> range | npt.NDArray[np.int64]:
+    """Return the record numbers that a range selects, as a range if possible."""
+    if not numbers:
+        return range(0)
+    first, last = numbers[0], numbers[-1]
+    checked_number(first, n_records)
+    checked_number(last, n_records)
+    if first < 0 and last < 0:
+        shifted = (numbers.start + n_records, numbers.stop + n_records, numbers.step)
+        return range(*shifted)
+    if first < 0 or last < 0:
+        return np.arange(numbers.start, numbers.stop, numbers.step) % n_records
+    return numbers

@@ -33,6 +33,7 @@ from fastrec.storage.index_files import IndexPlace, joined_names
 from fastrec.storage.paths import local_head
 from fastrec.storage.pipes import PipePath, refuse_pipe
 from fastrec.storage.remote import RemotePath, warn_of_weak_versions
+from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import renew_after_fork
 
 if TYPE_CHECKING:
@@ -59,15 +60,6 @@ class FileOptions(NamedTuple):
     cache_bytes: int | None = None
 
 
-class _Detected(NamedTuple):
-    """The compression of files."""
-
-    formats: list[Content]
-    read_as: list[Content]  # after expansion to `cache_dir`
-    is_assumed: bool  # whether `formats` are those of a sample
-    is_streamed: bool
-
-
 class FileSet:
     """The files of one `fastrec.open`, or of several sets that were joined.
 
@@ -77,14 +69,15 @@ class FileSet:
 
     def __init__(
         self,
-        files: Sequence[str],
+        files: Sequence[str] | bytes,
         options: FileOptions | None = None,
         on_error: ErrorPolicy = "raise",
         limits: Limits | None = None,
-        *,
-        parts: Sequence[FileSet] = (),
         inferred: Mapping[Any, Schema] | None = None,
+        parts: Sequence[FileSet] = (),
     ) -> None:
+        if isinstance(files, bytes):  # of a pickle
+            files = os.fsdecode(zlib.decompress(files)).split("\0")
         self.files = [*files]
         self._options = FileOptions() if options is None else options
         self._given_parts = tuple(parts)
@@ -94,9 +87,10 @@ class FileSet:
         self.limits = Limits() if limits is None else limits
         # Of sources, by the names of the features and the numbers of the files.
         self.inferred = dict(inferred or {})
-        self._detection: _Detected | None = None
+        self._formats: list[Content] | None = None
+        self._is_assumed = False  # whether `formats` are those of a sample
+        self._is_streamed: bool | None = None
         self._paths: list[str] | None = None
-        self._is_remote: bool | None = None
         # The indexes of a part: plain ones, and those with the checksums of payloads.
         self._indexes: dict[bool, _core.Indexes] = {}
         self._n_renewals = 0  # how often stale indexes were built again
@@ -111,12 +105,13 @@ class FileSet:
         self.readers: RangeReaders | None = None  # of remote files, with the table
 
     def __reduce__(self) -> tuple[object, ...]:
-        options = self._options, self.on_error, self.limits, self.inferred
         if self._given_parts:
             return FileSet._of_parts, (self._given_parts, self.inferred)
-        if all(type(path) is str for path in self.files):
-            return _unpickled, (zlib.compress(joined_names(self.files), 1), *options)
-        return _unpickled, (self.files, *options)
+        files: Sequence[str] | bytes = self.files
+        if all(type(path) is str for path in files):
+            files = zlib.compress(joined_names(self.files), 1)
+        options = self._options, self.on_error, self.limits, self.inferred
+        return FileSet, (files, *options)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -151,9 +146,7 @@ class FileSet:
             return parts[0]
         first = parts[0]
         files = _chained([part.files for part in parts])
-        return cls(
-            files, None, first.on_error, first.limits, parts=parts, inferred=inferred
-        )
+        return cls(files, None, first.on_error, first.limits, inferred, parts)
 
     def first(self) -> FileSet:
         """Return the first file alone; nothing is expanded to `cache_dir`."""
@@ -166,28 +159,12 @@ class FileSet:
         by_part = itertools.groupby(numbers, partial(bisect.bisect_right, ends))
         return FileSet._of_parts(
             [
-                part._chosen([number - ends[i] + len(part) for number in chosen])
+                self._parts[i]._copied(
+                    self.on_error, [n - ends[i] + len(self._parts[i]) for n in chosen]
+                )
                 for i, chosen in by_part
-                for part in (self._parts[i],)
             ]
         )
-
-    def _chosen(self, numbers: Sequence[int]) -> FileSet:
-        """Return some files of a part, with what is known about them."""
-
-        def of(values: Sequence[_T]) -> list[_T]:
-            return [values[i] for i in numbers]
-
-        files = FileSet(of(self.files), self._options, self.on_error, self.limits)
-        if (found := self._detection) is not None:
-            formats, read_as = of(found.formats), of(found.read_as)
-            files._detection = files._detected(formats, read_as, found.is_assumed)
-        files._paths = None if self._paths is None else of(self._paths)
-        files._indexes = {
-            has_crcs: _core.Indexes([indexes[i] for i in numbers])
-            for has_crcs, indexes in self._indexes.items()
-        }
-        return files
 
     def with_absolute_paths(self) -> FileSet:
         """Return the same files for processes in other directories."""
@@ -211,7 +188,9 @@ class FileSet:
         for part in files._parts:
             given = indexes[begin : begin + len(part)]
             missing = [i for i, index in enumerate(given) if index is None]
-            found = iter(part._chosen(missing).indexes() if missing else ())
+            found = iter(
+                part._copied(self.on_error, missing).indexes() if missing else ()
+            )
             part._indexes[False] = _core.Indexes(
                 [next(found) if index is None else index for index in given]
             )
@@ -224,74 +203,76 @@ class FileSet:
 
     def _changed(self, on_error: ErrorPolicy) -> FileSet:
         """Return a copy for an error policy, with indexes only if still valid."""
-        copies: dict[FileSet, FileSet] = {}
-        for part in self._parts:
-            copy = FileSet(part.files, part._options, on_error, part.limits)
-            copy._detection, copy._paths = part._detection, part._paths
-            copy.inferred = dict(part.inferred)
-            if not any(indexes.has_gaps for indexes in part._indexes.values()):
-                copy._indexes = dict(part._indexes)
-            copies[part] = copy
+        copies = {part: part._copied(on_error) for part in self._parts}
         return FileSet._of_parts([copies[part] for part in self._parts], self.inferred)
+
+    def _copied(
+        self, on_error: ErrorPolicy, numbers: Sequence[int] | None = None
+    ) -> FileSet:
+        """Return files of a part for an error policy, with what is known about them."""
+
+        def of(values: Any) -> Any:
+            if values is None or numbers is None:
+                return values
+            return [values[i] for i in numbers]
+
+        inferred = self.inferred if numbers is None else None
+        copy = FileSet(of(self.files), self._options, on_error, self.limits, inferred)
+        copy._formats, copy._paths = of(self._formats), of(self._paths)
+        copy._is_assumed = self._is_assumed
+        for has_crcs, indexes in self._indexes.items():
+            if on_error == self.on_error or not indexes.has_gaps:
+                chosen = of(indexes)
+                is_all = numbers is None
+                copy._indexes[has_crcs] = chosen if is_all else _core.Indexes(chosen)
+        return copy
 
     # Contents.
 
-    def _detect(self) -> _Detected:
-        """Return the compression of the files: `compression`, or detected if "auto".
+    @property
+    def formats(self) -> list[Content]:
+        """The compression of each file: `compression`, or detected if "auto".
 
         Of many files, only a sample is opened. Then plain files are checked when they
         are first read, and compressed ones are detected again when they are opened.
         """
-        if self._detection is None:
-            if not self._given_parts:
-                formats, read_as, is_assumed = self._detect_part()
-            else:
-                found = [part._detect() for part in self._given_parts]
-                formats = _chained([part.formats for part in found])
-                read_as = _chained([part.read_as for part in found])
-                is_assumed = any(part.is_assumed for part in found)
-            self._detection = self._detected(formats, read_as, is_assumed)
-        return self._detection
-
-    def _detect_part(self) -> tuple[list[Content], list[Content], bool]:
         options = self._options
-        is_assumed = options.compression == "auto" and self._is_large
-        if not is_assumed or options.cache_dir is not None:
-            formats = contents_of(self.files, options.compression)
-            is_assumed = False
-        else:
-            formats = index.known_contents(self.files, options.index_dir)
-            unknown = [i for i, content in enumerate(formats) if content == "auto"]
-            sampled = sampled_contents([self.files[i] for i in unknown])
-            for i, content in zip(unknown, sampled, strict=True):
-                formats[i] = content
-        read_as: list[Content] = formats
-        if options.cache_dir is not None:
-            read_as = ["plain"] * len(formats)
-        elif is_assumed and set(formats) != {"plain"}:
-            read_as = ["auto"] * len(formats)
-        return formats, read_as, is_assumed
-
-    def _detected(
-        self, formats: list[Content], read_as: list[Content], is_assumed: bool
-    ) -> _Detected:
-        is_streamed = bool(set(read_as) - {"plain"} or self.pipes)
-        return _Detected(formats, read_as, is_assumed, is_streamed)
+        if self._formats is None and self._given_parts:
+            self._formats = _chained([part.formats for part in self._given_parts])
+        elif self._formats is None:
+            is_sampled = self._is_large and options.compression == "auto"
+            if not is_sampled or options.cache_dir is not None:
+                self._formats = contents_of(self.files, options.compression)
+            else:
+                known = index.known_contents(self.files, options.index_dir)
+                unknown = [i for i, content in enumerate(known) if content == "auto"]
+                sampled = sampled_contents([self.files[i] for i in unknown])
+                for i, content in zip(unknown, sampled, strict=True):
+                    known[i] = content
+                self._formats, self._is_assumed = known, True
+        return self._formats
 
     @property
     def _is_large(self) -> bool:
         """Whether looking at every file would delay the first batch."""
         return len(self) > _MAX_INSPECTED
 
-    @property
-    def formats(self) -> list[Content]:
-        """The compression of each file: `compression`, or detected if "auto"."""
-        return self._detect().formats
+    def _read_as(self) -> list[Content]:
+        """Return the compression of each file after expansion to `cache_dir`."""
+        if self._given_parts:
+            return _chained([part._read_as() for part in self._given_parts])
+        if self._options.cache_dir is not None:
+            return ["plain"] * len(self)
+        if set(self.formats) != {"plain"} and self._is_assumed:
+            return ["auto"] * len(self)
+        return self.formats
 
     @property
     def is_streamed(self) -> bool:
         """Whether any file is read as a stream: compressed, and not expanded."""
-        return self._detect().is_streamed
+        if self._is_streamed is None:
+            self._is_streamed = bool(set(self._read_as()) - {"plain"} or self.pipes)
+        return self._is_streamed
 
     @property
     def pipes(self) -> list[PipePath]:
@@ -328,13 +309,19 @@ class FileSet:
     @property
     def is_remote(self) -> bool:
         """Whether any file is read from a remote store."""
-        if self._is_remote is None:
-            self._is_remote = any(isinstance(path, RemotePath) for path in self.paths)
-        return self._is_remote
+        return any(isinstance(path, RemotePath) for path in self.paths)
 
     def contents(self) -> list[FileContent]:
         """Return the path and compression of each file, for sequential reading."""
-        return list(zip(self.paths, self._detect().read_as, strict=True))
+        return list(zip(self.paths, self._read_as(), strict=True))
+
+    @contextlib.contextmanager
+    def frames(self, numbers: Sequence[int]) -> Iterator[_core.FrameStream]:
+        """Yield the frames of the files with these numbers, read in sequence."""
+        contents, recovery = self.contents(), self.recovery
+        chosen = [contents[i] for i in numbers]
+        with frame_stream(chosen, self.table, numbers, recovery) as frames:
+            yield frames
 
     def check_random_access(self, what: str) -> None:
         """Raise a ValueError, naming the operation `what`, if a file is streamed."""
@@ -369,7 +356,7 @@ class FileSet:
                     b"" if paths == self.files else joined_names(self.files),
                     self.limits.max_record_bytes,
                     None if readers is None else readers.requests,
-                    is_assumed_plain=self._detect().is_assumed,
+                    is_assumed_plain=any(part._is_assumed for part in parts),
                 )
                 if readers is not None:
                     readers.start()
@@ -433,7 +420,7 @@ class FileSet:
                         io=self._options.io,
                         place=place,
                         recovery=recovery,
-                        is_assumed_plain=self._detect().is_assumed,
+                        is_assumed_plain=self._is_assumed,
                         stale=stale,
                     )
             except Error as error:
@@ -571,18 +558,6 @@ class FileSet:
         sizes = zip(scans.n_bytes.tolist(), scans.counts.tolist(), strict=True)
         digest.update("".join([f"{n_bytes} {n};" for n_bytes, n in sizes]).encode())
         digest.update(stored.astype("<u4").tobytes())
-
-
-def _unpickled(
-    files: Sequence[str] | bytes,
-    options: FileOptions,
-    on_error: ErrorPolicy,
-    limits: Limits,
-    inferred: Mapping[Any, Schema],
-) -> FileSet:
-    if isinstance(files, bytes):
-        files = os.fsdecode(zlib.decompress(files)).split("\0")
-    return FileSet(files, options, on_error, limits, inferred=inferred)
 
 
 def _chained(lists: Sequence[list[_T]]) -> list[_T]:

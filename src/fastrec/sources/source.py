@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from fastrec.features.schema import Schema, check_columns
 from fastrec.on_error import ErrorPolicy
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.selection import Numbers, Pieces, chosen, shifted
-from fastrec.storage.stream_readers import frame_stream
 from fastrec.transforms.batch_info import BatchInfo, Extra, Places
 from fastrec.transforms.transform import CheckedTransform
 
@@ -184,57 +184,38 @@ class Source:
         """Infer features from the files with the numbers `runs`."""
         # Inference must not depend on an index of remote files, which takes long to build.
         if self.files.is_streamed or self.files.is_remote:
-            return self._inferred_in_sequence([*itertools.chain(*runs)], names)
+            return self._sampled(names, numbers=[*itertools.chain(*runs)])
         indexes = self.files.indexes()
         begins = [0, *itertools.accumulate(indexes.counts.tolist())]
         records = [range(begins[run.start], begins[run.stop]) for run in runs]
-        return self._inferred_of(_core.Catalog(indexes, _to_core(records)), names)
+        return self._sampled(names, catalog=_core.Catalog(indexes, _to_core(records)))
 
     def inferred(self, sample: int | None) -> Schema:
         """Infer a schema of all features from `sample` records; None means all."""
         if self.files.is_streamed:
-            numbers = range(len(self.files))
-            return self._inferred_in_sequence(numbers, None, sample)
-        return self._inferred_of(self.catalog(), None, sample)
+            return self._sampled(None, sample, numbers=range(len(self.files)))
+        return self._sampled(None, sample, catalog=self.catalog())
 
-    def _inferred_of(
+    def _sampled(
         self,
-        catalog: _core.Catalog,
         names: Sequence[str | bytes] | None,
         sample: int | None = infer.SAMPLE_RECORDS,
+        *,
+        catalog: _core.Catalog | None = None,
+        numbers: Sequence[int] = (),
     ) -> Schema:
-        with self.files.renewing():
-            return infer.infer(
-                self.files.table,
-                catalog,
-                names,
-                sample,
-                skip_unreadable=self.files.on_error != "raise",
-                features_max=self.files.limits.max_features,
-            )
-
-    def _inferred_in_sequence(
-        self,
-        numbers: Sequence[int],
-        names: Sequence[str | bytes] | None,
-        sample: int | None = infer.SAMPLE_RECORDS,
-    ) -> Schema:
-        """Infer features from the first records of the files with these numbers."""
-        self.files.check_no_pipes("reading it without features=")
-        contents = self.files.contents()
-        with frame_stream(
-            [contents[i] for i in numbers],
-            self.files.table,
-            numbers,
-            self.files.recovery,
-        ) as frames:
-            return infer.infer_stream(
-                frames,
-                names,
-                sample,
-                skip_unreadable=self.files.on_error != "raise",
-                features_max=self.files.limits.max_features,
-            )
+        """Infer features from records of `catalog`, or the first ones of some files."""
+        files = self.files
+        limits: dict[str, Any] = {
+            "skip_unreadable": files.on_error != "raise",
+            "features_max": files.limits.max_features,
+        }
+        if catalog is not None:
+            with files.renewing():
+                return infer.infer(files.table, catalog, names, sample, **limits)
+        files.check_no_pipes("reading it without features=")
+        with files.frames(numbers) as frames:
+            return infer.infer_stream(frames, names, sample, **limits)
 
     def readings(self) -> tuple[list[Reading], list[int]]:
         """Return the distinct readings, and the index of the reading of each file."""
@@ -305,7 +286,7 @@ class Source:
         source = Source(self.files.first(), (Reading(1, schema),))
         if schema is not None:
             return source
-        schema = source._inferred_in_sequence([0], reading.names, sample)
+        schema = source._sampled(reading.names, sample, numbers=[0])
         return source.changed(lambda reading: replace(reading, features=schema))
 
     def with_on_error(self, on_error: ErrorPolicy) -> Source:

@@ -11,7 +11,7 @@ import torch.utils.data
 
 import fastrec.dataset.dataset
 from fastrec.arrays.batch import Batch, Row, n_rows
-from fastrec.dataset.indexing import is_one
+from fastrec.dataset.records import is_one
 from fastrec.options import check_instance
 from fastrec.torch.columns import (
     RaggedAs,
