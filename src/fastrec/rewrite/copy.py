@@ -15,7 +15,7 @@ import dataclasses
 import errno
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,7 +30,7 @@ from fastrec.sources.selection import check_fractions, divided, even_bounds
 from fastrec.storage.compression import plain_name
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import is_remote, version_of
-from fastrec.storage.stream_readers import byte_streams
+from fastrec.storage.stream_readers import frame_stream
 from fastrec.storage.urls import redacted
 from fastrec.tasks import CancelledError
 from fastrec.writer.shard_names import ShardNames
@@ -75,7 +75,9 @@ def reshard(
     bounds = even_bounds(sources.n_records, num_shards) if num_shards else [0]
     counts = np.diff(bounds).tolist()
     with (
-        _frames(sources, options.n_threads, progress, n_at_once) as pieces,
+        contextlib.closing(
+            _frames(sources, options.n_threads, progress, n_at_once)
+        ) as pieces,
         output(files, out, options, counts) as writer,
     ):
         for piece in pieces:
@@ -106,7 +108,8 @@ def split(
     pool = _core.BlockPool(_IDLE_BYTES)
     buffers = [_core.FrameBuffer(pool) for _ in parts]
     with contextlib.ExitStack() as stack:
-        pieces = stack.enter_context(_frames(sources, options.n_threads, progress))
+        pieces = _frames(sources, options.n_threads, progress)
+        stack.enter_context(contextlib.closing(pieces))
         writers = [stack.enter_context(output(files, path, options)) for path in paths]
         n_done = 0
         for data, offsets in pieces:
@@ -220,38 +223,27 @@ def _result(writer: ShardWriter) -> Written:
     return Written(writer.files, writer.n_records, writer.n_bytes)
 
 
-@contextlib.contextmanager
 def _frames(
     sources: FileSet, n_readers: int, progress: Progress, n_at_once: int = 1
-) -> Iterator[Iterator[Frames]]:
+) -> Generator[Frames]:
     """Yield the verified frames of files, in pieces of about `PIECE_BYTES`."""
     contents = sources.contents()
     n_total = sum(version_of(path)[0] for path in sources.files)
     n_read = [0] * len(contents)  # bytes of each file, set by the reader threads
     pool = _core.BlockPool(_IDLE_BYTES // n_at_once)
-    if all(content == "plain" for _, content in contents):
-        n_readers = 1
-    with byte_streams(
-        contents,
-        n_readers=n_readers,
+    is_plain = all(content == "plain" for _, content in contents)
+    with frame_stream(
+        *(contents, sources.table, range(len(contents)), "raise"),
+        n_readers=1 if is_plain else n_readers,
         bytes_ahead=_BYTES_AHEAD // n_at_once,
         on_read=n_read.__setitem__,
-    ) as streams:
-        order = list(range(len(contents)))
-        stream = _core.FrameStream(streams, sources.table, order, "raise")
-
-        def pieces() -> Iterator[Frames]:
-            while True:
-                frames = stream.read_frames(pool, 2**63, PIECE_BYTES)
-                progress(sum(n_read), n_total)
-                if len(frames[1]) == 1:
-                    return
-                yield frames
-
-        try:
-            yield pieces()
-        finally:
-            streams.stop()
+    ) as stream:
+        while True:
+            frames = stream.read_frames(pool, 2**63, PIECE_BYTES)
+            progress(sum(n_read), n_total)
+            if len(frames[1]) == 1:
+                return
+            yield frames
 
 
 @contextlib.contextmanager

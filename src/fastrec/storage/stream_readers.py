@@ -131,16 +131,18 @@ def frame_stream(
     order: Sequence[int],
     recovery: str,
     *,
+    n_readers: int = 1,
+    bytes_ahead: int = _READ_AHEAD_BYTES,
     on_read: Callable[[int, int], object] | None = None,
     on_wait: Callable[[], object] | None = None,
 ) -> Iterator[_core.FrameStream]:
     """Yield a stream of the frames of `files`, whose numbers in `table` are `order`.
 
-    One thread decompresses them. The consumer calls `on_wait` several times a second while
-    it waits, and propagates its exceptions.
+    Threads decompress them. The consumer calls `on_wait` several times a second while it
+    waits, and propagates its exceptions.
     """
     with byte_streams(
-        files, n_readers=1, bytes_ahead=_READ_AHEAD_BYTES, on_read=on_read
+        files, n_readers=n_readers, bytes_ahead=bytes_ahead, on_read=on_read
     ) as streams:
         try:
             yield _core.FrameStream(streams, table, order, recovery, on_wait)
