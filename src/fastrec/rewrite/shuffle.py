@@ -25,9 +25,8 @@ from fastrec.dataset.open import open as open_dataset
 from fastrec.errors import Error
 from fastrec.rewrite.copy import PIECE_BYTES, Written, output
 from fastrec.sources.selection import even_bounds
-from fastrec.sources.source import Source
 from fastrec.storage.parallel import Progress
-from fastrec.writer.shards import ShardOptions, ShardWriter
+from fastrec.writer.shards import ShardOptions
 
 # Memory per record in addition to its frame: in the indexes of input and output, in the
 # counts of compressed output, and in the sort order of a chunk.
@@ -73,7 +72,18 @@ def shuffle(
     source = open_dataset(
         files, io="pread", cache_dir=cache_dir, index_dir=index_dir
     )._source
-    _check_random_access(source)
+    for path, content in source.files.contents():
+        if content != "plain":
+            error = Error(
+                "a shuffle requires random access, but this file is compressed",
+                path,
+                code="compressed",
+            )
+            error.hint = (
+                "Expand it once with --cache-dir DIR, or run: "
+                f"fastrec reshard {shlex.quote(path)} -o DIR/"
+            )
+            raise error
     n_records = len(source)
     is_counted = options.compression is not None
     overhead = n_records * (_INDEX_BYTES + is_counted * _COUNT_BYTES) + _READING_BYTES
@@ -90,62 +100,36 @@ def shuffle(
         source.files.renewing(),
         output(files, out, options, np.diff(bounds).tolist()) as writer,
     ):
-        _write(source, seed, bounds, capacity, writer, progress)
+        catalog, n_total = source.catalog(), source.files.n_bytes
+        order = _core.Order.of(_core.Shuffle.shuffled(), n_records, seed, 0)
+        # Pages take memory when they are first written.
+        frames = np.empty(min(capacity, n_total), np.uint8)
+        for pieces in _chunks(_pieces(order, catalog, bounds), capacity):
+            numbers = np.concatenate([numbers for numbers, _ in pieces])
+            sizes = np.concatenate([sizes for _, sizes in pieces])
+            offsets = np.zeros(len(sizes) + 1, np.int64)
+            np.cumsum(sizes, out=offsets[1:])
+            n_bytes, n_done = int(offsets[-1]), writer.n_bytes
+            if n_bytes > len(frames):
+                del frames  # free it before allocating
+                frames = np.empty(n_bytes, np.uint8)
+            n_tasks = min(len(numbers), n_bytes // _READ_BYTES + 1)
+            read = partial(_core.read_frames, source.files.table, catalog)
+            reads = (
+                partial(read, numbers[rows], offsets[rows], frames)
+                for rows in np.array_split(np.argsort(numbers), n_tasks)
+            )
+            for n_read, _ in enumerate(writer.spread(reads), 1):
+                progress(n_done + n_bytes * n_read // n_tasks // 2, n_total)
+            first = 0
+            for piece, _ in pieces:
+                ends = offsets[first : first + len(piece) + 1]
+                first += len(piece)
+                relative = (ends - ends[0]).astype(np.uint64)
+                writer.write((frames[ends[0] : ends[-1]], relative))
+                progress((n_done + n_bytes + writer.n_bytes) // 2, n_total)
+            writer.wait()  # before reusing the memory
     return Written(writer.files, writer.n_records, writer.n_bytes)
-
-
-def _check_random_access(source: Source) -> None:
-    for path, content in source.files.contents():
-        if content != "plain":
-            error = Error(
-                "a shuffle requires random access, but this file is compressed",
-                path,
-                code="compressed",
-            )
-            error.hint = (
-                "Expand it once with --cache-dir DIR, or run: "
-                f"fastrec reshard {shlex.quote(path)} -o DIR/"
-            )
-            raise error
-
-
-def _write(
-    source: Source,
-    seed: int,
-    bounds: Sequence[int],
-    capacity: int,
-    writer: ShardWriter,
-    progress: Progress,
-) -> None:
-    catalog, n_total = source.catalog(), source.files.n_bytes
-    order = _core.Order.of(_core.Shuffle.shuffled(), len(source), seed, 0)
-    # Pages take memory when they are first written.
-    frames = np.empty(min(capacity, n_total), np.uint8)
-    for pieces in _chunks(_pieces(order, catalog, bounds), capacity):
-        numbers = np.concatenate([numbers for numbers, _ in pieces])
-        sizes = np.concatenate([sizes for _, sizes in pieces])
-        offsets = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=offsets[1:])
-        n_bytes, n_done = int(offsets[-1]), writer.n_bytes
-        if n_bytes > len(frames):
-            del frames  # free it before allocating
-            frames = np.empty(n_bytes, np.uint8)
-        n_tasks = min(len(numbers), n_bytes // _READ_BYTES + 1)
-        read = partial(_core.read_frames, source.files.table, catalog)
-        reads = (
-            partial(read, numbers[rows], offsets[rows], frames)
-            for rows in np.array_split(np.argsort(numbers), n_tasks)
-        )
-        for n_read, _ in enumerate(writer.spread(reads), 1):
-            progress(n_done + n_bytes * n_read // n_tasks // 2, n_total)
-        first = 0
-        for piece, _ in pieces:
-            ends = offsets[first : first + len(piece) + 1]
-            first += len(piece)
-            relative = (ends - ends[0]).astype(np.uint64)
-            writer.write((frames[ends[0] : ends[-1]], relative))
-            progress((n_done + n_bytes + writer.n_bytes) // 2, n_total)
-        writer.wait()  # before reusing the memory
 
 
 def _pieces(
