@@ -135,7 +135,7 @@ def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> TensorBat
             if flags.writeable and flags.c_contiguous:  # nearly always
                 columns[name] = torch.from_numpy(column)
                 continue
-        made = converted(name, column, "offsets")
+        made = _named(name, _of, column)
         if isinstance(made, Jagged):
             equal = (offsets for offsets in known if offsets.equal(made.offsets))
             offsets = next(equal, made.offsets)
@@ -143,7 +143,7 @@ def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> TensorBat
                 known.append(offsets)
             made = Jagged(made.values, offsets)
         columns[name] = made
-    return columns if ragged == "offsets" else as_asked(columns, ragged)
+    return as_asked(columns, ragged)
 
 
 def as_asked(columns: Batch, ragged: RaggedAs) -> Batch:
@@ -156,11 +156,6 @@ def as_asked(columns: Batch, ragged: RaggedAs) -> Batch:
     }
 
 
-def converted(name: str, column: Any, ragged: RaggedAs) -> Any:
-    """Return one column as `tensors` does; `ragged` must be valid."""
-    return _named(name, _of, column, ragged)
-
-
 def _named(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
@@ -168,16 +163,15 @@ def _named(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         raise TypeError(f"column {name!r}: {error}") from None
 
 
-def _of(column: Any, ragged: RaggedAs) -> Any:
+def _of(column: Any) -> Any:
     if isinstance(column, np.ndarray):
         if column.dtype == object:
-            return [_of(value, ragged) for value in column]
+            return [_of(value) for value in column]
         return _tensor(column)
     if isinstance(column, RaggedArray) and not isinstance(
         column._flat_values, BytesArray
     ):
-        jagged = _jagged(column)
-        return jagged if ragged == "offsets" else jagged.nested()
+        return _jagged(column)
     if isinstance(column, SparseArray) and not isinstance(column.values, BytesArray):
         return torch.sparse_coo_tensor(
             _tensor(column.indices).t(),

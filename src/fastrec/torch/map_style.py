@@ -17,7 +17,6 @@ from fastrec.torch.columns import (
     RaggedAs,
     TensorBatch,
     check_ragged,
-    converted,
     tensors,
 )
 
@@ -74,8 +73,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         if isinstance(index, torch.Tensor):
             index = index.numpy()
         if is_one(index):
-            row = self._dataset[index].items()
-            return {name: _of_row(value, self._ragged, name) for name, value in row}
+            return _of_row(self._dataset[index], self._ragged)
         return tensors(self._dataset[index], self._ragged)
 
     def __getitems__(self, indices: Sequence[int]) -> Rows:
@@ -115,13 +113,16 @@ class Rows(Sequence[Row]):
             (tensor,) = tensors({name: column}).values()
             rows: tuple[torch.Tensor, ...] = tensor.unbind()
             return rows
-        return [_of_row(value, self._ragged, name) for value in column]
+        return [_of_row({name: value}, self._ragged)[name] for value in column]
 
 
-def _of_row(value: Any, ragged: RaggedAs, name: str) -> Any:
-    """Return one row's value of a column as a tensor, if torch has such values."""
-    value = np.array(value) if isinstance(value, np.generic) else value
-    return converted(name, value, ragged)
+def _of_row(row: Row, ragged: RaggedAs) -> Row:
+    """Return the values of a row as tensors, if torch has such values."""
+    arrays = {
+        name: np.array(value) if isinstance(value, np.generic) else value
+        for name, value in row.items()
+    }
+    return tensors(arrays, ragged)
 
 
 def collate(rows: Sequence[Any]) -> Any:

@@ -19,20 +19,18 @@ Transform: TypeAlias = Callable[..., Mapping[str, Any]]
 class CheckedTransform:
     """A caller's transform, with validation of its result."""
 
-    def __init__(self, transform: object) -> None:
+    def __init__(self, transform: Any) -> None:
         if not callable(transform):
             raise TypeError(f"transform must be callable, got {transform!r}")
         self._transform = transform
         self._info = argument_style(transform, "info")
-        # Whether threads may share the rows of a batch.
-        self.is_per_row = isinstance(transform, (PerRow, DecodeStrings))
         # Whether it reads rows, so that `on_error` applies and not `on_transform_error`.
         self.is_reading = isinstance(transform, DecodeStrings)
-        self.name = (  # for errors
-            transform.name
-            if isinstance(transform, (PerRow, DecodeStrings))
-            else f"{name_of(transform)}()"
-        )
+        # Whether threads may share the rows of a batch.
+        self.is_per_row = self.is_reading or isinstance(transform, PerRow)
+        self.name: str = f"{name_of(transform)}()"  # for errors
+        if self.is_per_row:
+            self.name = self._transform.name
 
     @property
     def needs_info(self) -> bool:
