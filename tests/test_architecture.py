@@ -43,7 +43,6 @@ PYTHON_ROOMS = [
     *(
         "printable",
         "display",
-        "foreign_files",
         "errors",
         "hints",
         "options",

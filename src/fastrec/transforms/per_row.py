@@ -13,7 +13,7 @@ from fastrec.arrays.batch import Batch
 from fastrec.errors import add_note
 from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, Raw
-from fastrec.features.tf_specs import as_spec
+from fastrec.features.schema import as_spec
 from fastrec.hints import checked_names
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, name_of, share
