@@ -157,7 +157,6 @@ class PyDataset(keras.utils.PyDataset):
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._ahead: Iterator[Batch] | None = None  # of the loader, which reads ahead
-        self._last_asked = -1
         # An epoch of the loader, and its steps that were asked for.
         self._asked: tuple[int, set[int]] = (0, set())
         self._is_within_epoch = False  # of Keras
@@ -215,13 +214,17 @@ class PyDataset(keras.utils.PyDataset):
         with _core.HeldLock(self._lock):
             epoch = loader.epoch
             if 0 <= index < self._n_steps():
-                is_next = index in (0, self._last_asked + 1)
-                self._last_asked = index
                 self._steps_asked().add(index)
                 # Workers ask in any order.
                 if self.workers <= 1 and not self.use_multiprocessing:
-                    if is_next:
-                        return self._next_batch(index)
+                    if index == 0:
+                        self._ahead = None
+                        loader.seek(0)
+                        self._ahead = iter(loader)
+                    ahead = self._ahead
+                    is_running = ahead is not None and loader._running() is ahead
+                    if ahead is not None and is_running and loader.step == index:
+                        return next(ahead)
                     self._ahead = None
                     if self._is_within_epoch and not self._has_warned:
                         self._has_warned = True
@@ -234,15 +237,6 @@ class PyDataset(keras.utils.PyDataset):
         if self._asked[0] != self._loader.epoch:
             self._asked = (self._loader.epoch, set())
         return self._asked[1]
-
-    def _next_batch(self, index: int) -> Batch:
-        loader = self._loader
-        is_running = self._ahead is not None and loader._running() is self._ahead
-        if self._ahead is None or not is_running or loader.step != index:
-            self._ahead = None
-            loader.seek(index)
-            self._ahead = iter(loader)
-        return next(self._ahead)
 
     def on_epoch_begin(self) -> None:
         """Note that Keras begins an epoch, or looks at a first batch."""
@@ -262,7 +256,6 @@ class PyDataset(keras.utils.PyDataset):
             if is_whole or is_elsewhere:
                 # A signal may raise in between. The epoch moves in one step, and Keras
                 # may call this again: of the next epoch, no step was asked for.
-                self._last_asked = -1
                 self._ahead = None
                 self._loader.set_epoch(self._loader.epoch + 1)
 
