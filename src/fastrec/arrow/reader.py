@@ -160,15 +160,12 @@ class RecordBatchReader:
         try:
             return RecordBatch(batch, self._text, self._optional, _any_width=any_width)
         except SchemaError as error:
-            if error.record is None:
-                raise
-            reason, place = error.reason, loader._place_of(error.record)
-            if place is None:
-                reason += f" (row {n_before + error.record:,} of the table)"
-            path, record, offset = place or (None, None, None)
-            raise SchemaError(
-                reason, path, record, offset, feature=error.feature, code=error.code
-            ) from error.__cause__
+            if error.record is not None:
+                place = loader._place_of(error.record)
+                if place is None:
+                    error.reason += f" (row {n_before + error.record:,} of the table)"
+                error.path, error.record, error.offset = place or (None, None, None)
+            raise
 
     def _checked(
         self, batches: Iterable[Batch], loader: Any, field: Field

@@ -116,10 +116,9 @@ class RecordBatch:
                     column, name in text, name in optional, key in _any_width
                 )
             except SchemaError as error:
-                reason = f"column {name!r}: {error.reason}"
-                raise SchemaError(
-                    reason, record=error.record, feature=name
-                ) from error.__cause__
+                error.reason = f"column {name!r}: {error.reason}"
+                error.feature = name
+                raise
             columns[name] = field._replace(name=name), values
         for name in (*text, *optional):
             if name not in columns:
