@@ -339,27 +339,20 @@ class FileSet:
         """The core's table of open files. A forked child creates a new one."""
         with _core.HeldLock(self.lock):
             if self._table is None:
+                from fastrec.storage.range_readers import table_of
+
                 paths, parts = self.paths, self._parts
                 ios = [part._options.io for part in parts]
-                readers: RangeReaders | None = None
-                if self.is_remote or len(parts) > 1:
+                if len(parts) > 1:
                     ios = [part._options.io for part in parts for _ in part.files]
-                if self.is_remote:
-                    from fastrec.storage.range_readers import RangeReaders, io_of
-
-                    readers = RangeReaders(paths)
-                    warn_of_weak_versions(paths)
-                    ios = [*map(io_of, paths, ios)]
-                table = _core.FileTable(
-                    joined_names(paths),
+                table, readers = table_of(
+                    paths,
                     ios,
-                    b"" if paths == self.files else joined_names(self.files),
-                    self.limits.max_record_bytes,
-                    None if readers is None else readers.requests,
+                    names=b"" if paths == self.files else joined_names(self.files),
+                    record_bytes_max=self.limits.max_record_bytes,
                     is_assumed_plain=any(part._is_assumed for part in parts),
                 )
-                if readers is not None:
-                    readers.start()
+                warn_of_weak_versions(paths)
                 if self._joined is not None and not self.is_streamed:
                     table.expect(self._joined[1])
                 # Last, and without a call, so that a signal leaves no half of it.

@@ -115,7 +115,7 @@ def make_indexes(
     if any(isinstance(path, RemotePath) for path in paths):
         from fastrec.storage.range_readers import table_of
 
-        table = table_of(paths, io)
+        table, _ = table_of(paths, [io])
 
     def build(numbers: Numbers) -> _core.Indexes:
         if table is not None:
@@ -191,7 +191,7 @@ def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
         return False
     indexes = found.indexes()
     if is_plain:
-        is_stale = indexes.is_stale(0, table_of([path], "pread"))
+        is_stale = indexes.is_stale(0, table_of([path], ["pread"])[0])
         if is_stale:
             make_indexes([path], recovery="resync", stale=[0])
     else:
@@ -451,7 +451,7 @@ class FileIndexes:
         if is_probing and self._table is None:
             from fastrec.storage.range_readers import table_of
 
-            self._table = table_of(self._paths, "pread")
+            self._table, _ = table_of(self._paths, ["pread"])
         found = file.find(
             names,
             np.setdiff1d(numbers, self._stale, assume_unique=True),

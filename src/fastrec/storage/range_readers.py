@@ -13,6 +13,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -104,18 +105,23 @@ class RangeReaders:
             time.sleep(0.005)
 
 
-def io_of(path: str, io: str) -> str:
-    """Return how the core reads a file, where local files are read by `io`."""
-    return "ranges" if isinstance(path, RemotePath) else io
+def table_of(
+    paths: Sequence[str], ios: Sequence[str], **options: Any
+) -> tuple[_core.FileTable, RangeReaders | None]:
+    """Return a table of local and remote files, and the readers of remote ones.
 
-
-def table_of(paths: Sequence[str], io: str) -> _core.FileTable:
-    """Return a table of local and remote files, for example to scan them."""
+    `ios` is how to read each local file, or all. `options` are those of the table.
+    """
     names = os.fsencode("\0".join(paths))
     if not any(isinstance(path, RemotePath) for path in paths):
-        return _core.FileTable(names, [io])
+        return _core.FileTable(names, ios, **options), None
+    if len(ios) == 1:
+        ios = [ios[0]] * len(paths)
     readers = RangeReaders(paths)
-    ios = [io_of(path, io) for path in paths]
-    table = _core.FileTable(names, ios, requests=readers.requests)
+    of_core = [
+        "ranges" if isinstance(path, RemotePath) else io
+        for path, io in zip(paths, ios, strict=True)
+    ]
+    table = _core.FileTable(names, of_core, requests=readers.requests, **options)
     readers.start()
-    return table
+    return table, readers
