@@ -408,7 +408,7 @@ def _listed(
             partial(path.store.list, prefix, is_recursive=is_recursive, after=after),
             counters,
         )
-        n_keys += len(page)
+        n_keys += max(1, len(page))
         kept += [entry for entry in page if keep(entry.key)]
         if len(kept) > _MAX_KEPT or n_keys > _MAX_KEYS:
             reason = f"stopped after listing {n_keys:,} objects; pass a longer prefix"
@@ -425,6 +425,5 @@ def _listed(
                 file.entry = head(file, counters)
             except FileNotFoundError:
                 continue
-        if not entry.key.endswith("/"):
-            files.append(file)
+        files.append(file)
     return files

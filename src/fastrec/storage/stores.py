@@ -74,7 +74,7 @@ class TransientError(Exception):
 class Entry(NamedTuple):
     """An object: its key, size in bytes, and the tag of its version."""
 
-    key: str  # ends with "/" if this is a directory
+    key: str
     size: int = -1  # -1 if a listing does not contain size and tag
     tag: str = ""  # the ETag or the modification time; "" if the server sends neither
     is_weak: bool = False  # whether another version may have the same tag
@@ -210,7 +210,7 @@ class Store:
         return body, entry._replace(encoding=encoding)
 
     def list(self, prefix: str, *, is_recursive: bool, after: str) -> Listing:
-        """Return objects below `prefix`, and, unless recursive, its directories.
+        """Return a page of the objects in the directory `prefix`, or also below it.
 
         `prefix` is empty or ends with a slash. `after` is empty, or what the previous
         page returned.
@@ -230,8 +230,7 @@ class Store:
             pages = self._reading.list(prefix or None, chunk_size=_PAGE_KEYS)
             return [_obstore_entry(meta) for page in pages for meta in page], ""
         found = self._reading.list_with_delimiter(prefix or None)
-        directories = [Entry(f"{name}/") for name in found["common_prefixes"]]
-        return [*map(_obstore_entry, found["objects"]), *directories], ""
+        return [*map(_obstore_entry, found["objects"])], ""
 
     def _page(self, prefix: str, is_recursive: bool, after: str) -> Listing:
         """Return the next page of a store that lists its keys in order.
@@ -251,17 +250,12 @@ class Store:
             if more <= after or keys != sorted(keys):
                 reason = "the server does not list keys in order, from a given key on"
                 raise OSError(errno.ENOTSUP, reason)
-        if is_recursive:
-            return entries, more
-        page: dict[str, Entry] = {}
-        for entry in entries:
-            name, slash, _ = entry.key[len(prefix) :].partition("/")
-            key = f"{prefix}{name}{slash}"
-            page[key] = Entry(key) if slash else entry
-        directory, slash, _ = more[len(prefix) :].partition("/")
-        if slash:
-            more = max(more, f"{prefix}{directory}/{_LAST_CHARACTER}")
-        return [*page.values()], more
+        if not is_recursive:
+            directory, slash, _ = more[len(prefix) :].partition("/")
+            if slash:
+                more = max(more, f"{prefix}{directory}/{_LAST_CHARACTER}")
+            entries = [each for each in entries if "/" not in each.key[len(prefix) :]]
+        return entries, more
 
     def _directory(self, prefix: str, is_recursive: bool, after: str) -> Listing:
         """Return the entries of one directory, or the links of one HTML page.
@@ -293,8 +287,8 @@ class Store:
                 continue
             if self._is_http and not _is_valid(key.rstrip("/")):
                 _log.warning("skipping a link that cannot be read: %s", printable(key))
-            elif is_directory and is_recursive:
-                more.append(key)
+            elif is_directory:
+                more += [key] * is_recursive
             else:
                 # `ls` and `info` return different forms of times, and HTML pages none.
                 page.add(Entry(key))
