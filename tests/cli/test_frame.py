@@ -174,10 +174,13 @@ def test_stdin_is_read_like_a_file(
 ) -> None:
     content = pack(CONTENT)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache = tmp_path.with_name(f"{tmp_path.name}-cache")
+    monkeypatch.setenv("FASTREC_CACHE", str(cache))
     result = CliRunner().invoke(app, ["count", "-"], input=content)
     assert result.exit_code == 0, result.output
     assert result.stdout == "9\n"
     assert not list(tmp_path.iterdir()), "the copy is deleted"
+    assert not list(cache.rglob("*.frecidx")), "and its index"
 
 
 # JSON.

@@ -18,6 +18,7 @@ import fastrec as fr
 from fastrec.cli.arguments import Compression
 from fastrec.cli.terminal import counted, print_json, printable, progress_bar, size
 from fastrec.storage.compression import COMPRESSED_SUFFIXES
+from fastrec.storage.index_files import index_path
 from fastrec.storage.paths import expand, is_remote
 from fastrec.storage.urls import redacted
 
@@ -57,8 +58,7 @@ def _copied_stdin() -> str:
     path = f"{folder}/stdin"
     with open(path, "wb") as target:
         shutil.copyfileobj(sys.stdin.buffer, target)
-    with contextlib.suppress(fr.Error):  # a command reports damage
-        fr.build_index(path, next_to_data=True)  # not in the user's cache
+    _copies.callback(index_path(path).unlink, missing_ok=True)
     return path
 
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.cells import cell_len
 from rich.filesize import decimal
 from typer import echo, secho
 
@@ -81,17 +80,11 @@ def progress_bar(label: str, unit: str = "") -> Iterator[Callable[[int, int], No
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table with a bold head; the first column is left-justified."""
     lines = [head, *rows]
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        gaps = [
-            " " * (width - cell_len(cell))
-            for cell, width in zip(line, widths, strict=True)
-        ]
-        first, *others = (
-            gap + cell if i else cell + gap
-            for i, (cell, gap) in enumerate(zip(line, gaps, strict=True))
-        )
-        secho("  ".join([first, *others]).rstrip(), bold=line is head)
+        cells = list(map(str.rjust, line, widths))
+        cells[:1] = map(str.ljust, line[:1], widths)
+        secho("  ".join(cells).rstrip(), bold=line is head)
 
 
 def rate(per_second: float) -> str:
