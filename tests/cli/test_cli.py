@@ -108,15 +108,17 @@ def test_the_library_does_not_import_the_extra() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "note"), [("index", "; complete indexes are kept"), ("count", "")]
+)
 def test_ctrl_c_exits_without_a_traceback(
-    images: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, monkeypatch: pytest.MonkeyPatch, command: str, note: str
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fr, "build_index", interrupted)
-    note = "complete indexes are kept"
-    assert run("index", images, status=130) == ("", f"interrupted; {note}\n")
+    assert run(command, images, status=130) == ("", f"interrupted{note}\n")
 
 
 # The demo on synthetic data.
@@ -343,29 +345,30 @@ def test_index_writes_the_text_format_of_dali(images: Path) -> None:
     assert [tuple(map(int, line.split())) for line in text.splitlines()] == expected
 
 
-def test_index_refuses_files_of_the_same_name(images: Path) -> None:
-    (images.parent / "copy").mkdir()
-    copy = images.parent / "copy" / images.name
-    copy.write_bytes(images.read_bytes())
-    target = images.parent / "texts"
-    _, errors = run("index", images, copy, "--tfrecord2idx", target, status=2)
-    assert "2 files have this name" in errors
+@pytest.mark.parametrize(
+    ("paths", "options", "reasons"),
+    [
+        (["images.tfrecord", "copy/images.tfrecord"], [], ["2 files have this name"]),
+        (["images.gz"], [], ["images.gz' is compressed", "gunzip"]),
+        (
+            ["images.tfrecord"],
+            ["--rank", "2", "--world-size", "2"],
+            ["less than the world size"],
+        ),
+    ],
+)
+def test_index_writes_no_text_after_an_error(
+    images: Path, paths: list[str], options: list[str], reasons: list[str]
+) -> None:
+    folder, content = images.parent, images.read_bytes()
+    (folder / "copy").mkdir()
+    (folder / "copy" / images.name).write_bytes(content)
+    (folder / "images.gz").write_bytes(gzip.compress(content))
+    target = folder / "texts"
+    files = [folder / path for path in paths]
+    _, errors = run("index", *files, *options, "--tfrecord2idx", target, status=2)
+    assert all(reason in errors for reason in reasons)
     assert not target.exists()
-
-
-def test_index_refuses_compressed_files_for_dali(images: Path) -> None:
-    compressed = images.with_name("images.gz")
-    compressed.write_bytes(gzip.compress(images.read_bytes()))
-    target = images.parent / "texts"
-    _, errors = run("index", compressed, "--tfrecord2idx", target, status=2)
-    assert "images.gz' is compressed" in errors
-    assert "gunzip" in errors
-    assert not target.exists()
-
-
-def test_index_refuses_an_invalid_rank(images: Path) -> None:
-    _, errors = run("index", images, "--rank", "2", "--world-size", "2", status=2)
-    assert "less than the world size" in errors
 
 
 # Errors.

@@ -34,7 +34,7 @@ import fastrec as fr
 from commands import run
 from fastrec.cli.app import app
 from fastrec.cli.arguments import names_in
-from fastrec.cli.files import files_of, reports_interrupt
+from fastrec.cli.files import files_of
 from fastrec.cli.terminal import json_line
 from oracle import example, tfrecord_file
 
@@ -216,17 +216,3 @@ def test_values_are_json(value: object, expected: object) -> None:
 def test_columns_are_names_separated_by_commas() -> None:
     assert names_in(None) is None
     assert names_in("a, b/c,a") == ["a", "b/c"]
-
-
-def test_ctrl_c_reports_what_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(CONTENT)
-
-    def interrupted(*_: object, **__: object) -> None:
-        with reports_interrupt():
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(fr, "build_index", interrupted)
-    assert run("info", path, status=130) == ("", "interrupted; nothing was written\n")

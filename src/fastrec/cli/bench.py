@@ -67,7 +67,7 @@ def bench(
     ds = fr.open(files_of(paths, joins=True))
     serialized = ds.with_features({"record": fr.Record()})
     start = perf_counter()
-    n_records, n_bytes = _first_read(serialized, max(seconds / 10, 0.1))
+    n_records, n_bytes = _first_read(serialized, max(seconds / 10, 1))
     first_s = perf_counter() - start
     skipped = ""
     try:
@@ -94,9 +94,13 @@ def bench(
     if not skipped:
         stages["decode"] = loaded(ds, 0)
     most = default_num_threads()
-    n_threads = [n for n in (1 << i for i in range(most.bit_length())) if n < most]
+    powers = (1 << i for i in range(most.bit_length()))
     delivered = serialized if skipped else ds
-    threads = {f"num_threads={n}": loaded(delivered, n) for n in [*n_threads, most]}
+    threads = {
+        f"num_threads={n}": loaded(delivered, n)
+        for n in sorted({most, *powers} - {0})
+        if n <= most
+    }
     copies = np.ones((2, max(1, min(_COPIED_BYTES, n_bytes))), np.uint8)
     copy = {_MEMCPY: partial(_copy, copies, n_bytes)}
     with progress_bar("measuring", "seconds") as bar:

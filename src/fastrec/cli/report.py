@@ -7,6 +7,7 @@ records are those of a sample: pairs of neighbouring records, spread evenly over
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from importlib import resources
@@ -232,12 +233,13 @@ def _number(value: float) -> str:
 
 def _label_name(sample: _Sample) -> Any:
     """Return the column that seems to be the label, or None."""
-    for wanted in _LABEL_NAMES:
-        for name in sample.columns:
-            if as_text(name).lower().replace("_", "/").split("/")[-1] == wanted:
-                codes = _codes(sample, name)
-                if codes is not None and 1 <= codes.max() < _MAX_LABELS:
-                    return name
+    last = {
+        re.split("[/_]", as_text(name).lower())[-1]: name for name in sample.columns
+    }
+    for name in filter(None, map(last.get, _LABEL_NAMES)):
+        codes = _codes(sample, name)
+        if codes is not None and 1 <= codes.max() < _MAX_LABELS:
+            return name
     return None
 
 
