@@ -426,7 +426,7 @@ class Dataset:
             missing = [name for name in names if name not in schema]
             if missing:
                 raise KeyError(no_column(missing[0], schema, "the dataset"))
-            return schema._chosen(names)
+            return schema._with({name: schema[name] for name in names})
 
         source = self._source.with_schema(selected)
         return Dataset(source, self._transforms)

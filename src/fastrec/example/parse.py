@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,34 +36,32 @@ _MAX_ENTRIES = 64  # of a schema cache
 T = TypeVar("T")
 
 
-class SchemaCache(Generic[T]):
-    """Creates a schema of dicts of specs once, until the contents of a dict change.
+def _cached(create: Callable[..., T]) -> Callable[..., T]:
+    """Return `create`, called again only if the contents of a dict have changed.
 
     ``create(*sections)`` returns the schema of one or more dicts, which may be None.
     Items are compared by identity: equal specs may differ, such as in the sign of a
     zero. Specs are immutable; other objects, such as those of tf.io, are also compared
     with a copy.
     """
+    entries: dict[tuple[int, ...], tuple[list[Any], T]] = {}
 
-    def __init__(self, create: Callable[..., T]) -> None:
-        self._create = create
-        self._entries: dict[tuple[int, ...], tuple[list[Any], T]] = {}
-
-    def __call__(self, *sections: Any) -> T:
-        """Return the schema of `sections`."""
+    def schema_of(*sections: Any) -> T:
         key = tuple(map(id, sections))
-        entry = self._entries.get(key)
+        entry = entries.get(key)
         if entry is not None and all(map(_is_equal, entry[0], sections)):
             return entry[1]
-        schema = self._create(*sections)
+        schema = create(*sections)
         if all(section is None or type(section) is dict for section in sections):
             contents = list(map(_contents, sections))
             # Not equal: some value cannot be compared with a copy of itself.
             if all(map(_is_equal, contents, sections)):
-                if len(self._entries) >= _MAX_ENTRIES:
-                    self._entries.clear()
-                self._entries[key] = contents, schema
+                if len(entries) >= _MAX_ENTRIES:
+                    entries.clear()
+                entries[key] = contents, schema
         return schema
+
+    return schema_of
 
 
 def _contents(section: Mapping[Any, Any] | None) -> Any:
@@ -94,8 +92,8 @@ def _is_equal(contents: Any, section: Mapping[Any, Any] | None) -> bool:
         return False
 
 
-_schema_of_dict = SchemaCache(as_schema)
-_sequences_of = SchemaCache(bind_sequences)
+_schema_of_dict = _cached(as_schema)
+_sequences_of = _cached(bind_sequences)
 
 
 def parse_example(serialized: Strings, features: Features) -> Batch:

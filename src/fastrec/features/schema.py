@@ -130,10 +130,6 @@ class Schema(Mapping["str | bytes", Spec]):
             class_names=self.class_names,
         )
 
-    def _chosen(self, names: Sequence[_Name]) -> Schema:
-        """Return a schema of some of the features."""
-        return self._with({name: self[name] for name in names})
-
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_bound": None}
 
