@@ -19,6 +19,10 @@ __version__: str
 @type_check_only
 class _Pybind11Type(type): ...
 
+@type_check_only
+class _MadeByCore(metaclass=_Pybind11Type):
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+
 def crc32c(data: Buffer, kernel: str | None = None) -> int: ...
 def masked_crc32c(data: Buffer) -> int: ...
 def crc32c_kernel() -> str: ...
@@ -52,8 +56,7 @@ class ScanProgress(metaclass=_Pybind11Type):
     def cancel(self) -> None: ...
 
 @final
-class Index(metaclass=_Pybind11Type):
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+class Index(_MadeByCore):
     @staticmethod
     def from_offsets(
         offsets: NDArray[np.uint64], size: int, mtime_ns: int, path: bytes
@@ -121,8 +124,7 @@ class Indexes(metaclass=_Pybind11Type):
     def has_gaps(self) -> bool: ...
 
 @final
-class IndexFile(metaclass=_Pybind11Type):
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+class IndexFile(_MadeByCore):
     @staticmethod
     def load(path: bytes) -> IndexFile | None: ...
     @staticmethod
@@ -194,8 +196,7 @@ def decode_message(
 ]: ...
 
 @final
-class FeatureSurvey(metaclass=_Pybind11Type):
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+class FeatureSurvey(_MadeByCore):
     @property
     def kinds(self) -> dict[str, int]: ...
     @property
@@ -234,8 +235,7 @@ class FeatureSurvey(metaclass=_Pybind11Type):
     def format(self) -> str: ...
 
 @final
-class ListSurvey(metaclass=_Pybind11Type):
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+class ListSurvey(_MadeByCore):
     @property
     def n_records(self) -> int: ...
     @property
@@ -331,8 +331,7 @@ class Examination(metaclass=_Pybind11Type):
     def finish(self, progress: ScanProgress) -> tuple[int, list[SkippedSpan]]: ...
 
 @final
-class Block(metaclass=_Pybind11Type):
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+class Block(_MadeByCore):
     @property
     def address(self) -> int: ...
     @property
@@ -383,8 +382,7 @@ class Sources(metaclass=_Pybind11Type):
     ) -> list[tuple[int, int, int, list[str]]]: ...
 
 @final
-class Shuffle(metaclass=_Pybind11Type):
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+class Shuffle(_MadeByCore):
     @staticmethod
     def sequential() -> Shuffle: ...
     @staticmethod
@@ -393,8 +391,7 @@ class Shuffle(metaclass=_Pybind11Type):
     def blocks(block_records: int, n_lanes: int) -> Shuffle: ...
 
 @final
-class Order(metaclass=_Pybind11Type):
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+class Order(_MadeByCore):
     @staticmethod
     def of(
         shuffle: Shuffle, n_records: int, seed: int, epoch: int, stream: int = 0
@@ -551,8 +548,7 @@ class BatchEncoder(metaclass=_Pybind11Type):
     def row_bytes(self) -> int: ...
 
 @final
-class ArrayLayout(metaclass=_Pybind11Type):
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+class ArrayLayout(_MadeByCore):
     def encoder(self, columns: Mapping[Any, Any]) -> BatchEncoder | None: ...
 
 @final
