@@ -32,7 +32,7 @@ def info(paths: Paths, *, as_json: AsJson = False) -> None:
     """
     files = files_of(paths, joins=False)
     contents = contents_of(files)
-    n_before = n_indexed(list(zip(files, contents, strict=True)))
+    n_before = n_indexed(files, contents)
     counts, _ = indexed(files)
     kinds: Counter[str] = Counter()
     names: set[str] = set()

@@ -13,7 +13,7 @@ from fastrec.options import (
 )
 from fastrec.sources.file_set import FileSet
 from fastrec.storage.compression import contents_of
-from fastrec.storage.index import make_counts, make_indexes
+from fastrec.storage.index import make_indexes
 from fastrec.storage.index_files import IndexPlace
 from fastrec.storage.paths import Paths, expand
 from fastrec.storage.stores import StorageOptions
@@ -83,11 +83,13 @@ def build_index(
     )
     contents = contents_of(own_files)
     try:
-        if set(contents) <= {"plain"}:
-            indexes = make_indexes(own_files, place=place, progress=progress)
-        else:  # all are read in sequence, so the plain ones need checksums, too
-            files = list(zip(own_files, contents, strict=True))
-            indexes = make_counts(files, place=place)
+        is_plain = set(contents) <= {"plain"}
+        indexes = make_indexes(
+            own_files,
+            contents=None if is_plain else contents,
+            place=place,
+            progress=progress,
+        )
     except Error as error:
         FileSet(own_files).advise(error)
         advise_repair(error)  # build_index() has no on_error=

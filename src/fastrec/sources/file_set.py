@@ -399,23 +399,17 @@ class FileSet:
                     f"cannot count the records of {str(path)!r}: it is a pipe; copy it "
                     "to a file first"
                 )
-            place = IndexPlace(self._options.index_dir)
-            recovery = self.recovery
             try:
-                if has_crcs:
-                    found = index.make_counts(
-                        self.contents(), place=place, recovery=recovery, stale=stale
-                    )
-                else:
-                    found = index.make_indexes(
-                        self.paths,
-                        names=self.files,
-                        io=self._options.io,
-                        place=place,
-                        recovery=recovery,
-                        is_assumed_plain=self._is_assumed,
-                        stale=stale,
-                    )
+                found = index.make_indexes(
+                    self.paths,
+                    contents=self._read_as() if has_crcs else None,
+                    names=self.files,
+                    io=self._options.io,
+                    place=IndexPlace(self._options.index_dir),
+                    recovery=self.recovery,
+                    is_assumed_plain=self._is_assumed,
+                    stale=stale,
+                )
             except Error as error:
                 self.advise(error)
                 raise

@@ -27,7 +27,7 @@ from fastrec import _core
 from fastrec.options import default_num_threads
 from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
-from fastrec.storage.compression import CODES, Content, FileContent, content_of
+from fastrec.storage.compression import CODES, Content, content_of
 from fastrec.storage.index_files import (
     NEXT_TO_DATA,
     ONLY_FILE,
@@ -77,21 +77,23 @@ def load_indexes(
     paths: Sequence[str], index_dir: str | os.PathLike[str] | None
 ) -> _core.Indexes | None:
     """Load the cached indexes of all plain `paths`, or return None if one is missing."""
-    found = FileIndexes(_plain(paths), IndexPlace(index_dir))
+    found = FileIndexes(paths, None, IndexPlace(index_dir))
     found.search()
     return None if found.missing.size else found.indexes()
 
 
-def n_indexed(files: Sequence[FileContent]) -> int:
-    """Return the number of files with a cached index, or count if compressed."""
-    found = FileIndexes(files, IndexPlace())
+def n_indexed(paths: Sequence[str], contents: Sequence[Content]) -> int:
+    """Return the number of files with a cached index."""
+    is_plain = set(contents) <= {"plain"}
+    found = FileIndexes(paths, None if is_plain else contents, IndexPlace())
     found.search()
-    return len(files) - len(found.missing)
+    return len(paths) - len(found.missing)
 
 
 def make_indexes(
     paths: Sequence[str],
     *,
+    contents: Sequence[Content] | None = None,
     names: Sequence[str] | None = None,
     io: str = "auto",
     place: IndexPlace | None = None,
@@ -100,24 +102,31 @@ def make_indexes(
     is_assumed_plain: bool = False,
     stale: Sequence[int] = (),
 ) -> _core.Indexes:
-    """Return the indexes of plain files, building those that are not cached.
+    """Return the indexes of files, building those that are not cached.
 
-    Errors name the files by `names`. `recovery` is "raise", "skip" or "resync"; an
-    index with gaps is not cached, so cached indexes are valid for all three. With
-    `is_assumed_plain`, a compressed file raises. The cached indexes of the files with the
-    numbers `stale` are replaced.
+    Plain files are walked. With `contents`, the compression of each file, all files are
+    read in sequence, and their indexes have the checksums of payloads. Errors name the
+    files by `names`. `recovery` is "raise", "skip" or "resync"; an index with gaps is not
+    cached, so cached indexes are valid for all three. With `is_assumed_plain`, a
+    compressed file raises. Those of the files with the numbers `stale` are replaced.
     """
     if not paths:
         return _core.Indexes([])
     scan = _core.ScanProgress()
+    stop = threading.Event()
     n_threads = max(1, default_num_threads() // max(1, len(paths)))
     table: _core.FileTable | None = None
-    if any(isinstance(path, RemotePath) for path in paths):
+    if contents is None and any(isinstance(path, RemotePath) for path in paths):
         from fastrec.storage.range_readers import table_of
 
         table, _ = table_of(paths, [io])
 
     def build(numbers: Numbers) -> _core.Indexes:
+        if contents is not None:
+            scans = [
+                _scan_stream(paths[i], contents[i], recovery, stop) for i in numbers
+            ]
+            return _core.Indexes(scans)
         if table is not None:
             return _core.Indexes.build_in(table, numbers, n_threads, scan, recovery)
         return _core.Indexes.build(
@@ -130,38 +139,18 @@ def make_indexes(
             is_assumed_plain,
         )
 
-    found = FileIndexes(_plain(paths), place or IndexPlace(), stale=stale)
+    def cancel() -> None:
+        stop.set()
+        scan.cancel()
+
+    found = FileIndexes(paths, contents, place or IndexPlace(), stale)
     n_at_once = _N_REMOTE_THREADS if table else None
-    return found.complete(build, scan, scan.cancel, n_at_once, progress)
-
-
-def make_counts(
-    files: Sequence[FileContent],
-    *,
-    place: IndexPlace | None = None,
-    recovery: str = "raise",
-    stale: Sequence[int] = (),
-) -> _core.Indexes:
-    """Return the indexes of compressed files, scanning those that are not cached.
-
-    With a `recovery` other than "raise", the content behind the first damage is
-    skipped. The cached indexes of the files with the numbers `stale` are replaced.
-    """
-    if not files:
-        return _core.Indexes([])
-    stop = threading.Event()
-
-    def count(numbers: Numbers) -> _core.Indexes:
-        return _core.Indexes([_scan_stream(files[i], recovery, stop) for i in numbers])
-
-    found = FileIndexes(files, place or IndexPlace(), needs_crcs=True, stale=stale)
-    return found.complete(count, _core.ScanProgress(), stop.set)
+    return found.complete(build, scan, cancel, n_at_once, progress)
 
 
 def _scan_stream(
-    file: FileContent, recovery: str, is_cancelled: threading.Event
+    path: str, content: Content, recovery: str, is_cancelled: threading.Event
 ) -> _core.Index:
-    path, content = file
     version = version_of(path)
 
     def check() -> None:
@@ -171,8 +160,7 @@ def _scan_stream(
     if content == "auto":
         content = content_of(path)
     table = _core.FileTable(os.fsencode(path), ["pread"])
-    files = [(path, content)]
-    with frame_stream(files, table, [0], recovery, on_wait=check) as frames:
+    with frame_stream([(path, content)], table, [0], recovery, on_wait=check) as frames:
         return frames.scan(*version, CODES[content])
 
 
@@ -184,20 +172,19 @@ def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
     """
     from fastrec.storage.range_readers import table_of
 
-    is_plain = content == "plain"
-    found = FileIndexes([(path, content)], IndexPlace(), needs_crcs=not is_plain)
+    contents = None if content == "plain" else [content]
+    found = FileIndexes([path], contents, IndexPlace())
     found.search()
     if found.missing.size:
         return False
     indexes = found.indexes()
-    if is_plain:
+    if contents is None:
         is_stale = indexes.is_stale(0, table_of([path], ["pread"])[0])
-        if is_stale:
-            make_indexes([path], recovery="resync", stale=[0])
     else:
         is_stale = n_records not in (None, indexes.n_records)
-        if is_stale:
-            make_counts([(path, content)], recovery="skip", stale=[0])
+    if is_stale:
+        recovery = "resync" if contents is None else "skip"
+        make_indexes([path], contents=contents, recovery=recovery, stale=[0])
     return is_stale
 
 
@@ -231,7 +218,7 @@ def keep_indexes(
     index_dir: str | os.PathLike[str] | None,
 ) -> None:
     """Cache the indexes of files together, if the cache is writable."""
-    found = FileIndexes(_plain(paths), IndexPlace(index_dir))
+    found = FileIndexes(paths, None, IndexPlace(index_dir))
     found.add(found.missing, indexes)
     found.save()
 
@@ -265,47 +252,31 @@ def write_tfrecord2idx(
         np.savetxt(temporary, lines, fmt="%d")
 
 
-def _plain(paths: Sequence[str]) -> list[FileContent]:
-    return [(path, "plain") for path in paths]
-
-
 class FileIndexes:
     """The indexes of files: found in index files, built, and saved in one of them.
 
-    Parameters
-    ----------
-    files : sequence of (str, str)
-        Paths and compression; an index of another compression is not used.
-    place : IndexPlace
-    needs_crcs : bool
-        Whether an index must have the checksums of the payloads.
-    stale : sequence of int
-        The numbers of files whose indexes in index files are not used.
-
-    Attributes
-    ----------
-    missing : ndarray of int64
-        The numbers of the files whose indexes were not found or added.
+    With `contents`, an index must have the checksums of payloads. Index files are not
+    used for the files with the numbers `stale`.
     """
 
     def __init__(
         self,
-        files: Sequence[FileContent],
+        paths: Sequence[str],
+        contents: Sequence[Content] | None,
         place: IndexPlace,
-        *,
-        needs_crcs: bool = False,
         stale: Sequence[int] = (),
     ) -> None:
-        self._paths = [path for path, _ in files]
-        self._contents = np.array([CODES[content] for _, content in files], np.uint8)
-        self._place, self._needs_crcs = place, needs_crcs
+        self._paths, self._place = paths, place
+        self._needs_crcs = contents is not None
+        codes = [CODES[content] for content in contents or ["plain"] * len(paths)]
+        self._contents = np.array(codes, np.uint8)
         self._scope = Scope.of(self._paths)
         self._target = place.path(self._scope)
         self._versions = versions_of(self._paths)
         # A file that is listed twice is searched and scanned once.
         first = {path: i for i, path in reversed([*enumerate(self._paths)])}
         self._first = np.array([first[path] for path in self._paths], np.int64)
-        self.missing: Numbers = np.unique(self._first)
+        self.missing: Numbers = np.unique(self._first)  # not found or added yet
         self._stale = np.unique(self._first[np.array(stale, np.int64)])
         self._parts: list[tuple[Numbers, _core.Indexes]] = []  # numbers, and indexes
         self._table: _core.FileTable | None = None  # to compare indexes with files

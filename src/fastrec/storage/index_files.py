@@ -114,20 +114,11 @@ class IndexPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """The common directory of files, and their names relative to it.
+    """The common directory of files, and their names relative to it."""
 
-    Attributes
-    ----------
-    directory : str
-        Real path, or URL.
-    paths : sequence of str
-    names : bytes
-        Joined by NUL bytes, in the order of the files.
-    """
-
-    directory: str
+    directory: str  # a real path, or a URL
     paths: Sequence[str]
-    names: bytes
+    names: bytes  # joined by NUL bytes, in the order of the files
 
     @classmethod
     def of(cls, paths: Sequence[str]) -> Scope:
