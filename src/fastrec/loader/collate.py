@@ -235,14 +235,14 @@ class Collator:
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 (in the report)
-                rows = np.flatnonzero(info.positions >= 0).tolist()
-                failed = [(row, error) for row in rows]
+                valid = np.flatnonzero(info.positions >= 0).tolist()
+                failed = [(row, error) for row in valid]
                 batch = _empty(transform, batch, info, error)
-                skipped += [_skipped(transform, info, *each) for each in failed]
-                return batch, info._of_rows(np.empty(0, np.int64))
         if not failed:
             return batch, info
         skipped += [_skipped(transform, info, *each) for each in failed]
+        if not transform.is_per_row:
+            return batch, info._of_rows(np.empty(0, np.int64))
         rows = [row for row, _ in failed]
         if on_error == "mask":
             info = info._masked(rows)

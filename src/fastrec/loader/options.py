@@ -66,7 +66,9 @@ class LoaderOptions:
     transforms: tuple[CheckedTransform, ...]  # of the dataset and the loader
     num_threads: int
     transform_threads: int
-    has_default_transform_threads: bool
+    # Whether `transform_threads` share the rows of one batch at a time. By default, a
+    # transform of whole batches is called in one thread at a time.
+    shares_rows: bool
     prefetch: int
     memory_limit: int
     max_errors: int | None
@@ -101,6 +103,7 @@ class LoaderOptions:
 
         if (transform := given["transform"]) is not None:
             transforms = (*transforms, CheckedTransform(transform))
+        is_per_row = all(t.is_per_row for t in (*source.transforms, *transforms))
         n_cpus, prefetch = default_num_threads(), given["prefetch"]
         memory_limit = given["memory_limit"]
         n_transforming = n_cpus if source.is_decoding else 1
@@ -110,7 +113,7 @@ class LoaderOptions:
             transforms=transforms,
             num_threads=number("num_threads", n_cpus, _MAX_THREADS),
             transform_threads=number("transform_threads", n_transforming, _MAX_THREADS),
-            has_default_transform_threads=given["transform_threads"] is None,
+            shares_rows=is_per_row or given["transform_threads"] is None,
             prefetch=1
             if prefetch is None
             else positive_int("prefetch", prefetch, _MAX_PREFETCH),
@@ -120,7 +123,7 @@ class LoaderOptions:
             max_errors=number("max_errors", None, 2**63 - 1),
             on_transform_error=given["on_transform_error"],
         )
-        _check_skipping(options)
+        _check_skipping(options, is_per_row=is_per_row)
         if prefetch is not None:
             return options
         n = options.n_transforming
@@ -132,22 +135,6 @@ class LoaderOptions:
         """Whether the dataset or the loader has transforms, or decodes images."""
         source = self.source
         return bool(self.transforms or source.transforms or source.is_decoding)
-
-    @property
-    def is_per_row(self) -> bool:
-        """Whether all transforms were created by `per_row`."""
-        return all(
-            transform.is_per_row
-            for transform in (*self.source.transforms, *self.transforms)
-        )
-
-    @property
-    def shares_rows(self) -> bool:
-        """Whether `transform_threads` share the rows of one batch at a time.
-
-        By default, a transform of whole batches is called in one thread at a time.
-        """
-        return self.has_default_transform_threads or self.is_per_row
 
     @property
     def n_transforming(self) -> int:
@@ -222,7 +209,7 @@ class LoaderOptions:
         )
 
 
-def _check_skipping(options: LoaderOptions) -> None:
+def _check_skipping(options: LoaderOptions, *, is_per_row: bool) -> None:
     """Raise a ValueError if options about skipped rows contradict each other."""
     value = options.on_transform_error
     if value not in ("raise", "skip", "mask"):
@@ -230,7 +217,7 @@ def _check_skipping(options: LoaderOptions) -> None:
             f'on_transform_error must be "raise", "skip" or "mask", got {value!r}'
         )
     masks = options.transform_policy == "mask" and options.has_transforms
-    if masks and not options.is_per_row:
+    if masks and not is_per_row:
         option = (
             'on_transform_error="mask"'
             if value == "mask"

@@ -23,7 +23,7 @@ from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report
 from fastrec.torch.accelerate import check_not_divided
 from fastrec.torch.columns import RaggedAs, TensorBatch, check_ragged, tensors
-from fastrec.torch.ranks import GroupRank
+from fastrec.torch.loading import GroupRank
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

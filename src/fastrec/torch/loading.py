@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+import torch.distributed
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch
@@ -31,6 +32,7 @@ from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderKeywords
 from fastrec.loader.prefetch import Conversion, with_conversion
+from fastrec.loader.ranks import Rank, current_rank, rank_in_group
 from fastrec.torch.accelerate import Announcer, warn_of_gathering
 from fastrec.torch.blocks import block_tensors, copied, mapped, page_locked, view_at
 from fastrec.torch.columns import (
@@ -40,7 +42,6 @@ from fastrec.torch.columns import (
     check_ragged,
     tensors,
 )
-from fastrec.torch.ranks import GroupRank
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -291,3 +292,37 @@ def _wait(side: SideStream, under_way: deque[_UnderWay], process_id: int) -> Non
     if under_way and os.getpid() == process_id:
         side.finish()
         under_way.clear()
+
+
+@dataclass(frozen=True)
+class GroupRank:
+    """Finds the rank of a loader in a process group; refuses a loader of another rank."""
+
+    process_group: torch.distributed.ProcessGroup | None
+    keeps: bool = False  # the rank that a loader has
+
+    def __call__(self, known: Rank) -> Rank:
+        """Return the rank of this process, or `known` if it stays."""
+        distributed = torch.distributed
+        if self.keeps:
+            return known
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return current_rank(known)
+        rank = distributed.get_rank(self.process_group)
+        if rank < 0:
+            raise ValueError(
+                "this process is not in process_group: pass the group of ranks that divide "
+                "the data and that this process is in"
+            )
+        place = rank, distributed.get_world_size(self.process_group)
+        if self.process_group is not None:
+            return rank_in_group(known, place, "process_group")
+        hint = (
+            ". If several ranks train on the same rows (tensor or pipeline parallelism), "
+            "pass process_group="
+        )
+        return rank_in_group(known, place, "torch.distributed", hint)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Another process cannot use the group, so a copy there keeps its rank.
+        return GroupRank, (None, self.keeps or self.process_group is not None)

@@ -103,14 +103,15 @@ class PerRow:
                 f"{[*columns]}, got {type(result).__name__}"
             )
         for name, column in columns.items():
+            if name not in result:
+                raise TypeError(
+                    f"column {name!r} of record {info.records[i]} is missing in the "
+                    "function's result"
+                )
             try:
                 column[i] = _checked_row(result[name], column)
-            except (IndexError, KeyError, TypeError, ValueError) as error:
+            except (TypeError, ValueError) as error:
                 place = f"column {name!r} of record {info.records[i]}"
-                if name not in result:
-                    raise TypeError(
-                        f"{place} is missing in the function's result"
-                    ) from None
                 raise type(error)(f"{place}: {error}") from None
 
 
