@@ -71,23 +71,12 @@ class Range:
         np.maximum.at(lasts, file_of, numbers)
 
         part = self.source.part(used.tolist())
-        files, indexes = part.files, part.files.indexes()
-        # A worker has other copies of expanded files.
-        sent = [
-            _sent(index, first, last) if path == content[0] else None
-            for index, first, last, path, content in zip(
-                indexes,
-                firsts.tolist(),
-                lasts.tolist(),
-                files.files,
-                files.contents(),
-                strict=True,
-            )
-        ]
-        counts = [
-            len(index) if offsets is None else offsets[-1]
-            for index, offsets in zip(indexes, sent, strict=True)
-        ]
+        files, indexes = part.files, [*part.files.indexes()]
+        sent: list[_Offsets] = []
+        # A worker scans its own copies of expanded files, and damaged files.
+        if files.paths == files.files and not any(index.gaps for index in indexes):
+            sent = [*map(_sent, indexes, firsts.tolist(), lasts.tolist())]
+        counts = [offsets[-1] for offsets in sent] or [*map(len, indexes)]
         numbers += np.cumsum([0, *counts])[file_of]
         is_run = bool((np.diff(numbers) == 1).all())
         chosen = range(int(numbers[0]), int(numbers[-1]) + 1) if is_run else numbers
@@ -95,41 +84,31 @@ class Range:
 
 
 def _selected(
-    source: Source, sent: Sequence[_Offsets | None], chosen: range | Numbers | None
+    source: Source, sent: Sequence[_Offsets], chosen: range | Numbers | None
 ) -> Source:
-    """Return some records of a source; files without offsets are scanned."""
+    """Return some records of a source, whose files are scanned without offsets."""
     if chosen is None:
         return source
-    indexes = [
-        None if offsets is None else _index(path, *offsets)
-        for path, offsets in zip(source.files.files, sent, strict=True)
-    ]
-    files = source.files.with_indexes(indexes)
-    return replace(source, files=files).selected(chosen)
+    if sent:
+        indexes = [*map(_index, source.files.files, sent)]
+        source = replace(source, files=source.files.with_indexes(indexes))
+    return source.selected(chosen)
 
 
-def _sent(index: _core.Index, first: int, last: int) -> _Offsets | None:
-    """Return the offsets of records `first` to `last`, or None if there are gaps."""
-    if index.gaps:
-        return None
+def _sent(index: _core.Index, first: int, last: int) -> _Offsets:
+    """Return the offsets of records `first` to `last`."""
     offsets = index.offsets[first : last + 2]
     sizes = zlib.compress(np.diff(offsets).tobytes(), 1)
     return index.version, first, int(offsets[0]), sizes, min(last + 2, len(index))
 
 
-def _index(
-    path: str,
-    version: tuple[int, int],
-    first: int,
-    begin: int,
-    sizes: bytes,
-    n_records: int,
-) -> _core.Index:
+def _index(path: str, sent: _Offsets) -> _core.Index:
     """Return an index with the offsets that `_sent` returned.
 
     The records before `first`, and one after the last, keep the numbers of the others
     true. They are not read.
     """
+    version, first, begin, sizes, n_records = sent
     offsets = np.full(n_records + 1, version[0], np.uint64)
     offsets[:first] = 0
     ends = begin + np.cumsum(np.frombuffer(zlib.decompress(sizes), np.uint64))

@@ -178,23 +178,12 @@ class FileSet:
                 part._paths = None
         return FileSet._of_parts(files._parts, self.inferred)
 
-    def with_indexes(self, indexes: Sequence[_core.Index | None]) -> FileSet:
-        """Return the same files with these indexes, scanning files without one.
-
-        The core checks the versions of the indexes.
-        """
+    def with_indexes(self, indexes: Sequence[_core.Index]) -> FileSet:
+        """Return the same files with these indexes; the core checks their versions."""
         files = self._changed(self.on_error)
-        begin = 0
+        rest = iter(indexes)
         for part in files._parts:
-            given = indexes[begin : begin + len(part)]
-            missing = [i for i, index in enumerate(given) if index is None]
-            found = iter(
-                part._copied(self.on_error, missing).indexes() if missing else ()
-            )
-            part._indexes[False] = _core.Indexes(
-                [next(found) if index is None else index for index in given]
-            )
-            begin += len(part)
+            part._indexes[False] = _core.Indexes([*itertools.islice(rest, len(part))])
         return files
 
     def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
