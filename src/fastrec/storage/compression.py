@@ -166,7 +166,7 @@ def inflated(
     path: str,
     content: Content,
     *,
-    on_read: Callable[[int], object] | None = None,
+    on_read: Callable[[int], object] = bool,
     on_wait: Callable[[], object] = bool,
     counters: RequestCounters | None = None,
 ) -> Generator[bytes]:
@@ -180,28 +180,22 @@ def inflated(
         content = content_of(path)
     n_read = 0
     with _opened(path, counters, on_wait) as file:
-
-        def read(n_bytes: int) -> bytes:
-            nonlocal n_read
-            data = file.read(n_bytes) or b""
-            n_read += len(data)
-            if data and on_read is not None:
-                on_read(n_read)
-            return data
-
         if isinstance(file, PipeFile) and content == "auto":
             content = _content_of_head(file.head(_FRAME_HEADER_BYTES))
         if content == "plain":
-            while piece := read(_PLAIN_BYTES):
+            while piece := file.read(_PLAIN_BYTES):
+                n_read += len(piece)
+                on_read(n_read)
                 yield piece
         else:
-            yield from _inflated_members(read, content, path, counters)
+            yield from _inflated_members(file, content, path, on_read, counters)
 
 
 def _inflated_members(
-    read_bytes: Callable[[int], bytes],
+    file: io.FileIO | PipeFile | _RemoteFile,
     content: Content,
     name: str,
+    on_read: Callable[[int], object],
     counters: RequestCounters | None,
 ) -> Generator[bytes]:
     """Yield the decompressed content of all members of a file."""
@@ -210,8 +204,9 @@ def _inflated_members(
 
     def read() -> bytes:
         nonlocal n_read
-        data = read_bytes(_READ_BYTES)
+        data = file.read(_READ_BYTES) or b""
         n_read += len(data)
+        on_read(n_read)
         return data
 
     def fail(what: str, at: int) -> NoReturn:

@@ -98,7 +98,7 @@ class _StreamReader:
         content_pieces = inflated(
             path,
             content,
-            on_read=None if self.on_read is None else partial(self.on_read, i),
+            on_read=bool if self.on_read is None else partial(self.on_read, i),
             on_wait=partial(self._check, i),
             counters=self.counters,
         )
