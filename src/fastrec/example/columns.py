@@ -22,7 +22,7 @@ from fastrec.arrays.batch import Array, BytesArray, RaggedArray
 from fastrec.arrays.bytes import reshaped
 from fastrec.arrays.layout import offsets_from
 from fastrec.caller_warnings import warn_caller
-from fastrec.features.base import Spec, kind_of, numpy_dtype
+from fastrec.features.base import Spec, as_bytes, kind_of, numpy_dtype
 from fastrec.features.fixed import (
     FixedLen,
     FixedLenSequence,
@@ -120,7 +120,7 @@ def row_of_lists(
     for name, value in row.items():
         spec = _spec_of(name, features) if isinstance(name, (str, bytes)) else None
         if spec is None:
-            _add(result, _key(name), value)
+            _add(result, as_bytes(name), value)
             continue
         try:
             if value is None:
@@ -214,10 +214,6 @@ def _check_mapping(what: str, given: object) -> None:
         )
 
 
-def _key(name: Any) -> Any:
-    return name.encode() if isinstance(name, str) else name
-
-
 def _add(result: dict[Any, Any], key: Any, value: object) -> None:
     if key in result:
         text = key.decode(errors="backslashreplace")
@@ -229,7 +225,7 @@ def _spec_of(name: str | bytes, features: Mapping[Any, Spec]) -> Spec | None:
     """Return the spec of a feature; str and bytes names are equivalent."""
     spec = features.get(name)
     if spec is None and features:
-        other: Any = _key(name)
+        other: Any = as_bytes(name)
         if isinstance(name, bytes):
             other = name.decode(errors="surrogateescape")
         spec = features.get(other)
@@ -268,7 +264,7 @@ def _encodable(
     """Convert a column to the features that its spec reads."""
     if spec is None:
         _check_flat(array)
-        return [_lists(name, _key(name), array, present)]
+        return [_lists(name, as_bytes(name), array, present)]
     if isinstance(spec, Record):
         raise TypeError(
             "cannot write records as a feature; pass each to Writer.write_record"
@@ -281,7 +277,9 @@ def _encodable(
         if not isinstance(array, BytesArray):  # files are written unchanged
             array = encoded_images(dense(array), spec)
         return [_lists(name, spec._key_of(name), array, present)]
-    keys = [*map(_key, spec.keys)] if isinstance(spec, Stack) else [spec._key_of(name)]
+    keys = (
+        [*map(as_bytes, spec.keys)] if isinstance(spec, Stack) else [spec._key_of(name)]
+    )
     is_memory = isinstance(spec, (Raw, SerializedTensor))
     shape = (len(keys),) if isinstance(spec, Stack) else spec.shape
     values = array._flat_values if isinstance(array, RaggedArray) else array
