@@ -30,16 +30,15 @@ class Rows:
     _in_repr: ClassVar[tuple[str, ...]] = ("shape", "dtype")
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self: Any) -> np.dtype[Any]:
         """The dtype of the innermost values; object for bytes."""
-        values: Any = self.values  # type: ignore[attr-defined]
-        dtype: np.dtype[Any] = values.dtype
+        dtype: np.dtype[Any] = self.values.dtype
         return dtype
 
     @property
-    def ndim(self) -> int:
+    def ndim(self: Any) -> int:
         """Number of dimensions; ragged axes count as one each."""
-        return len(self.shape)  # type: ignore[attr-defined]
+        return len(self.shape)
 
     @classmethod
     def _wrap(cls, *parts: Any) -> Self:
@@ -52,13 +51,7 @@ class Rows:
     def _part_values(self) -> list[Any]:
         return [getattr(self, name) for name in self._parts]
 
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    def __getitem__(self, index: Any) -> Any:
-        raise NotImplementedError
-
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self: Any) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
     def __eq__(self, other: object) -> Any:
@@ -118,7 +111,7 @@ class Rows:
             for part in self._part_values()
         )
 
-    def _text(self) -> str:
+    def _text(self: Any) -> str:
         """Return the rows on one line, abridged for a repr."""
         is_long = len(self) > 2 * EDGE_ITEMS
         ends = [*range(EDGE_ITEMS), *range(-EDGE_ITEMS, 0)]
