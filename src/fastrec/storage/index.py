@@ -276,8 +276,11 @@ class FileIndexes:
         # A file that is listed twice is searched and scanned once.
         first = {path: i for i, path in reversed([*enumerate(self._paths)])}
         self._first = np.array([first[path] for path in self._paths], np.int64)
-        self.missing: Numbers = np.unique(self._first)  # not found or added yet
-        self._stale = np.unique(self._first[np.array(stale, np.int64)])
+        # Not by np.unique, which imports a module at its first call: another thread may do
+        # that during a fork.
+        numbers, stale_numbers = first.values(), {first[paths[i]] for i in stale}
+        self.missing: Numbers = np.array(sorted(numbers), np.int64)  # not found or added
+        self._stale = np.array(sorted(stale_numbers), np.int64)
         self._parts: list[tuple[Numbers, _core.Indexes]] = []  # numbers, and indexes
         self._table: _core.FileTable | None = None  # to compare indexes with files
         self._sources: set[Path] = set()  # index files that were used
