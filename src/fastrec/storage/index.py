@@ -279,7 +279,7 @@ class FileIndexes:
         # Not by np.unique, which imports a module at its first call: another thread may do
         # that during a fork.
         numbers, stale_numbers = first.values(), {first[paths[i]] for i in stale}
-        self.missing: Numbers = np.array(sorted(numbers), np.int64)  # not found or added
+        self.missing: Numbers = np.array(sorted(numbers), np.int64)  # not added
         self._stale = np.array(sorted(stale_numbers), np.int64)
         self._parts: list[tuple[Numbers, _core.Indexes]] = []  # numbers, and indexes
         self._table: _core.FileTable | None = None  # to compare indexes with files
