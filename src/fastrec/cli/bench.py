@@ -203,17 +203,15 @@ def measure(
     The first round does not count.
     """
     slice_s = seconds / (_N_ROUNDS * len(stages))
-    rounds: list[dict[str, _Times]] = []
-    start = perf_counter()
-    while len(rounds) < 2 or perf_counter() - start <= seconds:
-        rounds.append({})
+    least: dict[str, _Times] = {}
+    n_rounds, start = 0, perf_counter()
+    while n_rounds < 2 or perf_counter() - start <= seconds:
         for name, stage in stages.items():
-            rounds[-1][name] = _timed(stage, slice_s)
+            wall, cpu = _timed(stage, slice_s)
+            before = least.get(name, (wall, cpu)) if n_rounds > 1 else (wall, cpu)
+            least[name] = min(wall, before[0]), min(cpu, before[1])
             progress(int(perf_counter() - start), int(seconds))
-    least = {}
-    for name in stages:
-        wall, cpu = zip(*(times[name] for times in rounds[1:]), strict=True)
-        least[name] = min(wall), min(cpu)
+        n_rounds += 1
     return least
 
 

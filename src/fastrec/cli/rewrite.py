@@ -50,7 +50,9 @@ _Inputs = Annotated[
         "stdin, in this order. The files of a glob or directory are sorted by name.",
     ),
 ]
-_Level = Annotated[int | None, typer.Option(min=0, max=9, help="zlib's, 6 by default.")]
+_Level = Annotated[
+    int | None, typer.Option(min=0, max=9, help="zlib's level, 6 by default.")
+]
 _MaxShardRecords = Annotated[
     int | None, typer.Option(min=1, help="Maximum number of records in a shard.")
 ]
