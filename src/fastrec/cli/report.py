@@ -100,9 +100,9 @@ def _content(ds: fr.Dataset, counts: list[int], label: str | None) -> dict[str, 
     """Return the values of the template."""
     n_records, found = summary(ds)
     # Of a list column, the number of lists with values.
-    n_each = {each.name: each.count for each in found}
+    n_each = {each["name"]: each["count"] for each in found}
     missing = {k: n_records - n_each.get(f"len({k})", n) for k, n in n_each.items()}
-    columns = [each for each in found if each.name in ds.schema]
+    columns = [each for each in found if each["name"] in ds.schema]
     sample = _sampled(ds)
     chosen = _label_name(sample) if label is None else label
     order = _order(sample, chosen) | {"is_beginning": ds.is_streamed}
@@ -125,13 +125,13 @@ def _content(ds: fr.Dataset, counts: list[int], label: str | None) -> dict[str, 
         "sheets": list(islice(_sheets(sample, chosen), _MAX_SHEETS)),
         "columns": [
             {
-                "name": as_text(each.name),
-                "spec": f"fr.{ds.schema[each.name]!r}",
+                "name": as_text(each["name"]),
+                "spec": f"fr.{ds.schema[each['name']]!r}",
                 "facts": {
-                    "records without values": missing[each.name],
+                    "records without values": missing[each["name"]],
                     **{name: cells(each)[name] for name in _FACTS},
                 },
-                "chart": _chart(each, sample.columns[each.name]),
+                "chart": _chart(each, sample.columns[each["name"]]),
             }
             for each in columns[:_MAX_CARDS]
         ],
@@ -198,10 +198,10 @@ def _chart(column: ColumnSummary, values: Any) -> dict[str, Any]:
     if not values.size:
         return {"text": "no values"}
     is_bytes = isinstance(values, fr.BytesArray)
-    common = [(x, n) for x, n in column.common if n > 1]
-    share = sum(n for _, n in common) / max(column.count, 1)
+    common = [(x, n) for x, n in column["common"] if n > 1]
+    share = sum(n for _, n in common) / max(column["count"], 1)
     if common and share >= (_COMMON_TEXTS if is_bytes else _COMMON_NUMBERS):
-        parts = [(value_html(x), n / column.count) for x, n in common]
+        parts = [(value_html(x), n / column["count"]) for x, n in common]
         others = [("others", 1 - share)] if share < 1 else []
         return {
             "bars": [(x, part, f"{100 * part:.1f} %") for x, part in parts + others]

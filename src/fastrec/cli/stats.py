@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import typer
 from typer import echo
@@ -24,12 +23,17 @@ _MAX_DISTINCT = 0.9  # of the values; if more are distinct, none is common
 
 # Of a column: its values c, the numbers m to measure, and the values v to compare.
 _QUARTILES = "approx_quantile(m{0}, [0.25, 0.5, 0.75])"
-_AGGREGATES = (
-    *("count(c{0})", "greatest(count(c{0}) - count(m{0}), 0)"),
-    *("min(m{0})", "max(m{0})", "avg(m{0})", "stddev_pop(m{0})"),
-    *(f"{_QUARTILES}[1]", f"{_QUARTILES}[2]", f"{_QUARTILES}[3]"),
-    *("approx_count_distinct(v{0})", f"approx_top_k(v{{0}}, {_N_COMMON})"),
-)
+_AGGREGATES = {
+    "count": "count(c{0})",
+    "n_not_finite": "greatest(count(c{0}) - count(m{0}), 0)",
+    "min": "min(m{0})",
+    "max": "max(m{0})",
+    "avg": "avg(m{0})",
+    "std": "stddev_pop(m{0})",
+    **{f"q{q}": f"{_QUARTILES}[{i}]" for i, q in enumerate((25, 50, 75), start=1)},
+    "approx_unique": "approx_count_distinct(v{0})",
+    "common": f"approx_top_k(v{{0}}, {_N_COMMON})",  # and then their counts
+}
 _FINITE = "CASE WHEN isfinite({0}) THEN {0} END"
 _SHORT = f"CASE WHEN strlen({{0}}) <= {_MAX_COMPARED_BYTES} THEN {{0}} END"
 _PARTS = {  # by type
@@ -46,30 +50,9 @@ _HEAD = (
 _NOTE = "min to std of VARCHAR and BLOB are lengths in bytes; median and distinct are estimates"
 
 
-@dataclass
-class ColumnSummary:
-    """The summary of a column or, as ``len(column)``, of the lengths of its lists.
-
-    `type` is that of SQL. `count` is the number of values, or of lists that are not
-    empty; `n_not_finite` of them are NaN or infinite. `min` to `q75` are those of the
-    finite numbers, or of the lengths of byte strings. Quartiles and `approx_unique`, the
-    number of distinct values, are estimates. `common` has frequent values and their exact
-    counts. Only numbers and text of up to 128 bytes are compared.
-    """
-
-    name: str
-    type: str
-    count: int
-    n_not_finite: int
-    min: float | None
-    max: float | None
-    avg: float | None
-    std: float | None
-    q25: float | None
-    q50: float | None
-    q75: float | None
-    approx_unique: int
-    common: list[tuple[Any, int]] = field(default_factory=list)
+# Of a column or, as ``len(column)``, of the lengths of its lists: "name", "type" and the
+# keys of _AGGREGATES.
+ColumnSummary: TypeAlias = dict[str, Any]
 
 
 def stats(
@@ -88,7 +71,7 @@ def stats(
     names = check_names(ds, names_in(columns))
     n_records, found = summary(ds, names, where)
     if as_json:
-        print_json({"n_records": n_records, "columns": list(map(asdict, found))})
+        print_json({"n_records": n_records, "columns": found})
         return
     echo(f"{counted(n_records, 'record')}, {counted(len(names), 'column')}")
     if found:
@@ -149,36 +132,47 @@ def _aggregated(
         for part, expression in zip("cmv", _PARTS[kind], strict=True)
     )
     relation = f"FROM (SELECT {parts} FROM (SELECT {read} FROM {source}))"
-    wanted = [each.format(i) for i in range(len(columns)) for each in _AGGREGATES]
+    wanted = [
+        each.format(i) for i in range(len(columns)) for each in _AGGREGATES.values()
+    ]
     [(n_rows, *values)] = table.rows(f"SELECT count(*), {', '.join(wanted)} {relation}")
     found = {}
     frequent: list[tuple[str, int, Any]] = []
     for i, (name, (kind, *_)) in enumerate(columns.items()):
-        *numbers, common = values[i * len(_AGGREGATES) :][: len(_AGGREGATES)]
-        found[name] = ColumnSummary(name, kind, *numbers)
-        if found[name].approx_unique <= _MAX_DISTINCT * found[name].count:
-            frequent += [(name, i, value) for value in common or ()]
+        own = values[i * len(_AGGREGATES) :][: len(_AGGREGATES)]
+        summed = dict(zip(_AGGREGATES, own, strict=True))
+        common = summed["common"] or ()
+        if summed["approx_unique"] <= _MAX_DISTINCT * summed["count"]:
+            frequent += [(name, i, value) for value in common]
+        found[name] = {"name": name, "type": kind, **summed, "common": []}
     if frequent:
         counts = [f"count_if(v{i} = ?)" for _, i, _ in frequent]
         [exact] = table.rows(
             f"SELECT {', '.join(counts)} {relation}", [value for *_, value in frequent]
         )
         for (name, _, value), n in zip(frequent, exact, strict=True):
-            found[name].common.append((value, n))
+            found[name]["common"].append((value, n))
         for each in found.values():
-            each.common.sort(key=lambda pair: -pair[1])
+            each["common"].sort(key=lambda pair: -pair[1])
     return n_rows, found
 
 
 def cells(column: ColumnSummary) -> dict[str, str]:
     """Return a summary as texts, by the head of the table."""
-    numbers = (column.min, column.q50, column.max, column.avg, column.std)
-    common = column.common[:_N_SHOWN]
+    names = (
+        "count",
+        "n_not_finite",
+        "min",
+        "q50",
+        "max",
+        "avg",
+        "std",
+        "approx_unique",
+    )
+    common = column["common"][:_N_SHOWN]
     texts = [
-        *(printable(column.name), column.type),
-        *(f"{column.count:,}", f"{column.n_not_finite:,}"),
-        *map(_number, numbers),
-        f"{column.approx_unique:,}",
+        *(printable(column["name"]), column["type"]),
+        *(_number(column[name]) for name in names),
         ", ".join(f"{preview(value)} ({n:,})" for value, n in common),
     ]
     return dict(zip(_HEAD, texts, strict=True))
