@@ -134,8 +134,9 @@ def content_of(path: str, counters: RequestCounters | None = None) -> Content:
             return "plain"
         content: Content = "gzip" if looks_like == "gzip" else "zlib"
         stream = zlib.decompressobj(wbits=_WBITS[content])
-        with open(local, "rb") as file, contextlib.suppress(zlib.error):
-            if stream.decompress(file.read(_PROOF_BYTES), _PIECE_BYTES) or stream.eof:
+        with _opened(local) as file, contextlib.suppress(zlib.error):
+            beginning = file.read(_PROOF_BYTES) or b""
+            if stream.decompress(beginning, _PIECE_BYTES) or stream.eof:
                 return content
         return "plain" if _core.holds_frames(name) else content
 
