@@ -87,9 +87,9 @@ def indexed(
         return {path: n for part in parts for path, n in part.items()}, n_read
 
 
-def opened(paths: Sequence[str], *, joins: bool = False) -> fr.Dataset:
+def opened(paths: Sequence[str]) -> fr.Dataset:
     """Return a dataset of `paths`, after building missing indexes with a progress bar."""
-    files = files_of(paths, joins=joins)
+    files = files_of(paths, joins=False)
     indexed(files)
     return fr.open(files)
 
