@@ -235,10 +235,11 @@ def _pipeline(
 ) -> _core.Pipeline:
     """Return a pipeline over files with random access, starting at a step."""
     files = options.source.files
+    of_core = options.source.to_core()  # opens the files
     # Decoding may wait for a remote store, so the consumer does not decode.
     is_remote = files.readers is not None
     return _core.Pipeline(
-        options.source.to_core(),
+        of_core,
         catalog,
         None if plan is None else plan.order,
         options.planner.walk_grid() if plan is None else plan.grid,
