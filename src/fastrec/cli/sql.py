@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +15,7 @@ import typer
 
 import fastrec as fr
 from fastrec.cli.terminal import progress_bar
+from fastrec.hints import no_column
 from fastrec.options import extra
 
 _FETCHED = 1024  # rows at a time
@@ -155,8 +157,11 @@ class Table:
         return True
 
     def _usage_error(self, error: Exception, reason: str) -> typer.BadParameter:
-        """Return an error of DuckDB as one line."""
+        """Return an error of DuckDB as one line, with the column that was meant."""
         text = str(error).partition("\n\nLINE ")[0].partition(": ")[2]
+        if unknown := re.search('(?:Referenced column|column named) "(.+?)"', text):
+            known = [of for of, _ in self.columns.values()]
+            text = no_column(unknown[1], known, "the table records")
         return typer.BadParameter(
             " ".join(f"{text} {reason}".split()), param_hint=self._argument
         )
