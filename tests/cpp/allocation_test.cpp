@@ -18,11 +18,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "encode/frame_buffer.h"
 #include "file/byte_streams.h"
+#include "file/range_requests.h"
 #include "loader/order.h"
 #include "loader/pipeline.h"
 #include "loader/walked_claims.h"
@@ -185,6 +187,53 @@ TEST(Allocation, AnIndexIsWrittenAndLoadedOrNot) {
     EXPECT_EQ(loaded->size(), kRecords);
   });
   EXPECT_GT(n_failed, 0);
+}
+
+TEST(Allocation, RemoteBytesArriveWhateverFails) {
+  std::string file(3'000, '\0');
+  for (std::size_t i = 0; i < file.size(); ++i) file[i] = static_cast<char>(i % 251);
+  const auto retried = [](const auto& call) {
+    while (true) {
+      try {
+        return call();
+      } catch (const std::bad_alloc&) {
+        continue;
+      }
+    }
+  };
+  // Without a limit, extents are joined; with a small one, they are evicted.
+  for (const std::uint64_t memory_bytes : {1'000'000U, 20'000U}) {
+    int n_failed = 0;
+    bool is_through = false;
+    for (std::int64_t k = 1; !is_through && k < 10'000; ++k) {
+      auto requests =
+          std::make_shared<RangeRequests>(RangeLimits{memory_bytes, 40, 10});
+      std::thread fetcher([&] {
+        while (true) {
+          const auto request = retried([&] { return requests->take(std::nullopt); });
+          if (!request) return;
+          const Bytes bytes =
+              as_bytes(file).subspan(request->begin, request->end - request->begin);
+          retried([&] { requests->complete(request->id, bytes, nullptr); });
+        }
+      });
+      std::vector<std::uint8_t> copy(2'000);
+      n_left = k;
+      requests->read_ahead(0, 300, 100);
+      requests->read_ahead(0, 0, 200);
+      for (const std::uint64_t offset : {500U, 0U, 900U}) {
+        retried([&] { requests->copy(0, offset, copy); });
+        const Bytes expected = as_bytes(file).subspan(offset, copy.size());
+        EXPECT_TRUE(std::ranges::equal(copy, expected));
+      }
+      is_through = n_left.exchange(kNever) > 0;
+      n_failed += !is_through;
+      requests->stop();
+      fetcher.join();
+    }
+    EXPECT_TRUE(is_through);
+    EXPECT_GT(n_failed, 10);
+  }
 }
 
 TEST(Allocation, ABufferHasWholeFramesWhateverFails) {

@@ -63,10 +63,7 @@ void complete(RangeRequests& requests, const std::vector<std::string>& files,
       }));
 }
 
-std::optional<RangeRequest> take(RangeRequests& requests) {
-  std::vector<RangeRequests::Owner> released;
-  return requests.take(0ms, &released);
-}
+std::optional<RangeRequest> take(RangeRequests& requests) { return requests.take(0ms); }
 
 // Threads that fetch until the requests are stopped. A request for which `fails` is true
 // fails with an Outage.
@@ -79,8 +76,7 @@ class Fetchers {
     for (int i = 0; i < n; ++i) {
       threads_.emplace_back([=] {
         while (true) {
-          std::vector<RangeRequests::Owner> released;
-          const auto request = requests->take(std::nullopt, &released);
+          const auto request = requests->take(std::nullopt);
           if (!request) return;
           if (fails && fails(*request)) {
             requests->fail(request->id, std::make_exception_ptr(Outage()));
@@ -336,8 +332,7 @@ TEST(RangeRequestsTest, StopEndsAllWaits) {
   std::thread reader(
       [&] { EXPECT_THROW((void)copy_of(requests, 0, 0, 10), std::runtime_error); });
   std::thread fetcher([&] {
-    std::vector<RangeRequests::Owner> released;
-    while (requests.take(std::nullopt, &released)) continue;  // and never answers
+    while (requests.take(std::nullopt)) continue;  // and never answers
   });
   requests.stop();
   reader.join();

@@ -38,11 +38,10 @@ std::shared_ptr<RangeRequests> make_requests(
 py::object take(RangeRequests& requests, std::optional<int> patience_ms) {
   std::optional<std::chrono::milliseconds> patience;
   if (patience_ms) patience = std::chrono::milliseconds(*patience_ms);
-  std::vector<RangeRequests::Owner> released;
   std::optional<RangeRequest> taken;
   {
     const py::gil_scoped_release without_gil;
-    taken = requests.take(patience, &released);
+    taken = requests.take(patience);
   }
   if (!taken) return py::none();
   return py::make_tuple(taken->id, taken->file, taken->begin, taken->end,

@@ -30,6 +30,13 @@ std::uint64_t RangeRequests::Extent::cost() const noexcept {
   return end - begin + kExtentBytes;
 }
 
+RangeRequests::Released::~Released() {
+  for (const ExtentPtr& extent : extents) {
+    extent->owner.reset();
+    extent->failure = nullptr;
+  }
+}
+
 RangeRequests::RangeRequests(RangeLimits limits, std::vector<FileIdentity> files)
     : process_id_(fastrec::process_id()),
       files_(std::move(files)),
@@ -52,7 +59,6 @@ std::vector<RangeRequests::ExtentPtr> RangeRequests::cover(std::size_t file,
                                                            std::uint64_t end,
                                                            bool is_demanded) {
   std::vector<ExtentPtr> found;
-  std::size_t n_queued = 0;
   auto next = first_after(file, begin);
   while (begin < end) {
     const bool is_last = next == extents_.end() || next->first.first != file;
@@ -61,9 +67,9 @@ std::vector<RangeRequests::ExtentPtr> RangeRequests::cover(std::size_t file,
       if (!is_demanded) {
         want_again(extent, std::min(end, extent->end) - begin);
       } else if (extent->state == State::kQueued && !extent->is_demanded) {
-        extent->is_demanded = true;
         demands_.push_back(extent);
-        ++n_queued;
+        extent->is_demanded = true;
+        wake_fetcher();
       }
       begin = extent->end;
       found.push_back(extent);
@@ -77,18 +83,18 @@ std::vector<RangeRequests::ExtentPtr> RangeRequests::cover(std::size_t file,
     if (!is_last) extent->end = std::min(extent->end, next->first.second);
     extent->n_wanted = extent->end - begin;
     extent->is_demanded = is_demanded;
+    (is_demanded ? demands_ : hints_).push_back(extent);  // skipped until it is known
     extents_.emplace_hint(next, Key{file, begin}, extent);
-    (is_demanded ? demands_ : hints_).push_back(extent);
-    ++n_queued;
+    extent->is_known = true;
+    wake_fetcher();
     begin = extent->end;
     found.push_back(std::move(extent));
   }
-  wake_fetchers(n_queued);
   return found;
 }
 
-void RangeRequests::wake_fetchers(std::size_t n_queued) {
-  for (std::size_t i = std::min(n_queued, n_idle_); i > 0; --i) queued_.notify_one();
+void RangeRequests::wake_fetcher() {
+  if (n_idle_ != 0) queued_.notify_one();
 }
 
 void RangeRequests::copy(std::size_t file, std::uint64_t offset, MutableBytes into,
@@ -155,15 +161,8 @@ void RangeRequests::copy_from(Lock& lock, const ExtentPtr& extent, std::uint64_t
 // Notes that a reader needs an extent no longer.
 void RangeRequests::end_read(Extent* extent) {
   while (extent->merged_into) extent = extent->merged_into.get();
-  if (--extent->n_readers == 0 && extent->is_removed) release(extent);
-}
-
-// Passes the bytes or the failure of a removed extent to a fetcher.
-void RangeRequests::release(Extent* extent) {
-  if (extent->owner) released_.push_back(std::move(extent->owner));
-  if (extent->failure) {
-    released_.push_back(
-        std::make_shared<const std::exception_ptr>(std::move(extent->failure)));
+  if (--extent->n_readers == 0 && extent->state == State::kFailed) {
+    released_.splice(released_.end(), failed_, extent->place);
   }
 }
 
@@ -215,10 +214,10 @@ void RangeRequests::withdraw_hints() {
   const std::lock_guard lock(mutex_);
   for (const ExtentPtr& extent : hints_) {
     const bool is_queued = extent->state == State::kQueued && !extent->merged_into;
-    if (is_queued && !extent->is_demanded) remove(extent);
+    if (is_queued && !extent->is_demanded && extent->is_known) remove(extent.get());
   }
   hints_.clear();
-  for (const auto& [id, extent] : in_flight_) extent->n_wanted = 0;
+  for (const ExtentPtr& extent : in_flight_) extent->n_wanted = 0;
   while (!unread_.empty()) {
     unread_.front()->n_wanted = 0;
     note_read(ExtentPtr(unread_.front()), 0);
@@ -228,12 +227,12 @@ void RangeRequests::withdraw_hints() {
 // Notes that `n_bytes` of an extent were read.
 void RangeRequests::note_read(const ExtentPtr& extent, std::uint64_t n_bytes) {
   extent->n_read += n_bytes;
-  if (extent->is_removed || extent->n_read < extent->n_wanted) return;
+  if (extent->n_read < extent->n_wanted) return;
   read_.splice(read_.end(), extent->is_read ? read_ : unread_, extent->place);
   if (extent->is_read) return;
   extent->is_read = true;
   n_read_bytes_ += extent->cost();
-  if (!hints_.empty()) wake_fetchers(1);
+  if (!hints_.empty()) wake_fetcher();
 }
 
 // Notes that `n_bytes` of an extent will be read, perhaps once more.
@@ -248,7 +247,7 @@ void RangeRequests::want_again(const ExtentPtr& extent, std::uint64_t n_bytes) {
 // The next extent to request, which is no longer in its queue; nullptr if there is none.
 RangeRequests::ExtentPtr RangeRequests::next_queued() {
   const auto is_queued = [](const Extent& extent) {
-    return extent.state == State::kQueued && !extent.merged_into && !extent.is_removed;
+    return extent.state == State::kQueued && !extent.merged_into && extent.is_known;
   };
   while (!demands_.empty()) {
     ExtentPtr extent = std::move(demands_.front());
@@ -299,8 +298,9 @@ void RangeRequests::merge_neighbors(const ExtentPtr& extent) {
     merge(extent, previous);
   }
   if (extent->begin == begin) return;
-  extents_.erase(self);
-  extents_.emplace(Key{extent->file, extent->begin}, extent);
+  auto node = extents_.extract(self);  // keeps its memory
+  node.key().second = extent->begin;
+  extents_.insert(std::move(node));
 }
 
 void RangeRequests::merge(const ExtentPtr& extent, ExtentMap::iterator neighbor) {
@@ -319,30 +319,43 @@ void RangeRequests::make_room(std::uint64_t cost, bool is_demanded) {
   const auto is_full = [&](std::uint64_t limit) {
     return n_held_bytes_ + cost > limit;
   };
-  while (is_full(memory_bytes_) && !read_.empty()) evict(&read_);
+  while (is_full(memory_bytes_) && evict(&read_)) continue;
   if (!is_demanded) return;
-  while (is_full(kMaxExcess * memory_bytes_) && !unread_.empty()) evict(&unread_);
+  while (is_full(kMaxExcess * memory_bytes_) && evict(&unread_)) continue;
 }
 
-void RangeRequests::evict(ExtentList* list) {
-  const ExtentPtr extent = list->front();
-  list->pop_front();
+// Evicts the first extent of `*list` without readers; returns false if there is none.
+bool RangeRequests::evict(ExtentList* list) {
+  const auto found = std::ranges::find_if(
+      *list, [](const ExtentPtr& extent) { return extent->n_readers == 0; });
+  if (found == list->end()) return false;
+  Extent* extent = found->get();
   n_held_bytes_ -= extent->cost();
   if (extent->is_read) n_read_bytes_ -= extent->cost();
   remove(extent);
-  if (extent->n_readers == 0) release(extent.get());
+  released_.splice(released_.end(), *list, found);
+  return true;
 }
 
-void RangeRequests::remove(const ExtentPtr& extent) {
+void RangeRequests::remove(Extent* extent) {
+  extent->is_known = false;
   extents_.erase({extent->file, extent->begin});
-  extent->is_removed = true;
+}
+
+// The extent of the request `id`; nullptr if there is none.
+RangeRequests::ExtentPtr RangeRequests::in_flight(std::uint64_t id) const {
+  const auto found = std::ranges::find_if(
+      in_flight_, [id](const ExtentPtr& extent) { return extent->id == id; });
+  return found == in_flight_.end() ? nullptr : *found;
 }
 
 std::optional<RangeRequest> RangeRequests::take(
-    std::optional<std::chrono::milliseconds> patience, std::vector<Owner>* released) {
+    std::optional<std::chrono::milliseconds> patience) {
   if (fastrec::process_id() != process_id_) return std::nullopt;
   const auto deadline = std::chrono::steady_clock::now() +
                         patience.value_or(std::chrono::milliseconds(0));
+  ExtentList entry(1);  // of in_flight_
+  Released released;    // after the lock
   Lock lock(mutex_);
   ExtentPtr extent;
   bool is_late = false;
@@ -360,57 +373,58 @@ std::optional<RangeRequest> RangeRequests::take(
   merge_neighbors(extent);
   make_room(extent->cost(), extent->is_demanded);
   extent->state = State::kInFlight;
+  extent->id = next_id_++;
   n_held_bytes_ += extent->cost();
   n_flight_bytes_ += extent->cost();
-  const std::uint64_t id = next_id_++;
-  in_flight_.emplace(id, extent);
-  released->insert(released->end(), std::make_move_iterator(released_.begin()),
-                   std::make_move_iterator(released_.end()));
-  released_.clear();
+  entry.front() = extent;
+  extent->place = entry.begin();
+  in_flight_.splice(in_flight_.end(), entry);
+  released.extents.swap(released_);
   const bool is_queued =
       !demands_.empty() || (!hints_.empty() && has_room(*hints_.front()));
-  if (is_queued) wake_fetchers(1);
-  return RangeRequest{id, extent->file, extent->begin, extent->end,
+  if (is_queued) wake_fetcher();
+  return RangeRequest{extent->id, extent->file, extent->begin, extent->end,
                       is_queued && n_idle_ == 0};
 }
 
 void RangeRequests::complete(std::uint64_t id, Bytes bytes, Owner owner) {
   const std::lock_guard lock(mutex_);
-  const auto found = in_flight_.find(id);
-  if (found == in_flight_.end()) return;
-  const ExtentPtr extent = found->second;
+  const ExtentPtr extent = in_flight(id);
+  if (!extent) return;
   const std::uint64_t n_bytes = extent->end - extent->begin;
   if (bytes.size() != n_bytes) {
     throw std::invalid_argument("a range of " + std::to_string(n_bytes) +
                                 " bytes was requested, got " +
                                 std::to_string(bytes.size()));
   }
-  in_flight_.erase(found);
   n_flight_bytes_ -= extent->cost();
   extent->bytes = bytes;
   extent->owner = std::move(owner);
   extent->state = State::kFilled;
-  extent->place = unread_.insert(unread_.end(), extent);
+  unread_.splice(unread_.end(), in_flight_, extent->place);
   note_read(extent, 0);
   ++counts_.n_requests;
   counts_.n_bytes += n_bytes;
   answered_.notify_all();
-  if (!hints_.empty()) wake_fetchers(1);
+  if (!hints_.empty()) wake_fetcher();
 }
 
 void RangeRequests::fail(std::uint64_t id, std::exception_ptr failure) {
   const std::lock_guard lock(mutex_);
-  const auto found = in_flight_.find(id);
-  if (found == in_flight_.end()) return;
-  const ExtentPtr extent = found->second;
-  in_flight_.erase(found);
+  const ExtentPtr extent = in_flight(id);
+  if (!extent) return;
   n_held_bytes_ -= extent->cost();
   n_flight_bytes_ -= extent->cost();
-  remove(extent);
+  remove(extent.get());
   extent->state = State::kFailed;
-  if (extent->n_readers != 0) extent->failure = std::move(failure);
+  if (extent->n_readers != 0) {
+    extent->failure = std::move(failure);
+    failed_.splice(failed_.end(), in_flight_, extent->place);
+  } else {
+    in_flight_.erase(extent->place);
+  }
   answered_.notify_all();
-  if (!hints_.empty()) wake_fetchers(1);
+  if (!hints_.empty()) wake_fetcher();
 }
 
 void RangeRequests::stop() {

@@ -12,6 +12,7 @@
 // Bytes that a reader waits for are taken first. Hints wait while the bytes in flight
 // and the filled bytes that no reader has read reach the memory limit. Bytes that
 // readers have read stay until their room is needed, least recently used first out.
+// Bytes that a reader is copying, or waits for, are not evicted.
 // Hints also wait while many bytes are in flight, because requests share a slow link: the
 // bytes that are needed first would come last. At first, few may be in flight.
 //
@@ -19,8 +20,11 @@
 // requests them again. So a failed hint has no effect.
 //
 // The bytes of an extent, and failures, belong to the fetcher. They are released on the
-// thread of a fetcher, after take(), unless the requests are destroyed first: never under
+// thread of a fetcher, in take(), unless the requests are destroyed first: never under
 // the lock, because a release may wait for a lock of the fetcher.
+//
+// An allocation may fail in any function. All of them allocate before they change the
+// state, so that no extent is left that readers wait for and no fetcher takes.
 #pragma once
 
 #include <atomic>
@@ -90,9 +94,8 @@ class RangeRequests {
   void set_memory_bytes(std::uint64_t memory_bytes);
 
   // For fetchers, on any thread. take() waits for a request; it returns nothing after
-  // stop(), or if `patience` is over. Appends bytes to release to `*released`.
-  std::optional<RangeRequest> take(std::optional<std::chrono::milliseconds> patience,
-                                   std::vector<Owner>* released);
+  // stop(), or if `patience` is over. Releases bytes.
+  std::optional<RangeRequest> take(std::optional<std::chrono::milliseconds> patience);
   // `owner` keeps `bytes` alive, which must be as many as requested: otherwise throws a
   // std::invalid_argument.
   void complete(std::uint64_t id, Bytes bytes, Owner owner);
@@ -122,31 +125,37 @@ class RangeRequests {
   struct Extent {
     std::size_t file = 0;
     std::uint64_t begin = 0, end = 0;
+    std::uint64_t id = 0;  // of the request, if in flight
     State state = State::kQueued;
     bool is_demanded = false;                // a reader waits for it
     bool is_read = false;                    // in read_, not in unread_
-    bool is_removed = false;                 // not in extents_
+    bool is_known = false;                   // in extents_
     std::uint64_t n_wanted = 0, n_read = 0;  // bytes
-    std::size_t n_readers = 0;  // in copy(); they need the bytes even if it is removed
-    ExtentPtr merged_into;      // the extent that requests these bytes, too
-    Bytes bytes;                // if filled
+    std::size_t n_readers = 0;               // in copy()
+    ExtentPtr merged_into;  // the extent that requests these bytes, too
+    Bytes bytes;            // if filled
     Owner owner;
     std::exception_ptr failure;
-    ExtentList::iterator place;  // in read_ or unread_, if filled
+    ExtentList::iterator place;  // in one of the lists, unless queued
 
     std::uint64_t cost() const noexcept;
   };
 
   using Lock = std::unique_lock<std::mutex>;
 
+  // Releases the bytes and failures of its extents when it is destroyed.
+  struct Released {
+    ExtentList extents;
+    ~Released();
+  };
+
   ExtentMap::iterator first_after(std::size_t file, std::uint64_t offset);
   std::vector<ExtentPtr> cover(std::size_t file, std::uint64_t begin, std::uint64_t end,
                                bool is_demanded);
-  void wake_fetchers(std::size_t n_queued);
+  void wake_fetcher();
   void wait(Lock& lock, const Extent& part);
   static ExtentPtr merged(ExtentPtr extent);
   void end_read(Extent* extent);
-  void release(Extent* extent);
   void copy_from(Lock& lock, const ExtentPtr& extent, std::uint64_t offset,
                  MutableBytes into, Use use);
   void note_read(const ExtentPtr& extent, std::uint64_t n_bytes);
@@ -156,8 +165,9 @@ class RangeRequests {
   void merge_neighbors(const ExtentPtr& extent);
   void merge(const ExtentPtr& extent, ExtentMap::iterator neighbor);
   void make_room(std::uint64_t cost, bool is_demanded);
-  void evict(ExtentList* list);
-  void remove(const ExtentPtr& extent);
+  bool evict(ExtentList* list);
+  ExtentPtr in_flight(std::uint64_t id) const;
+  void remove(Extent* extent);
 
   const int process_id_;
   const std::vector<FileIdentity> files_;
@@ -168,9 +178,10 @@ class RangeRequests {
   ExtentMap extents_;                 // do not overlap
   std::deque<ExtentPtr> demands_;     // may hold extents that are no longer queued
   std::deque<ExtentPtr> hints_;       // the same
-  std::map<std::uint64_t, ExtentPtr> in_flight_;
+  ExtentList in_flight_;
   ExtentList unread_, read_;  // filled extents, least recently used first
-  std::vector<Owner> released_;
+  ExtentList failed_;         // whose failure readers will throw
+  ExtentList released_;       // for the next take()
   std::atomic<std::uint64_t> memory_bytes_;
   std::uint64_t n_held_bytes_ = 0;    // in flight or filled
   std::uint64_t n_flight_bytes_ = 0;  // in flight
