@@ -231,6 +231,22 @@ std::string with(std::string file, std::size_t at, Value value) {
   return sealed(std::move(file));
 }
 
+TEST_F(IndexFileTest, ReadsItsTablesOnce) {
+  // As another process may overwrite a file that this one has mapped.
+  auto content = std::make_shared<std::string>(saved());
+  const auto file = IndexFile::of({content, as_bytes(*content)});
+  ASSERT_TRUE(file);
+  std::ranges::fill(*content, '\xff');
+  ASSERT_EQ(file->size(), indexes_.size());
+  for (const auto& [name, index] : indexes_) {
+    const auto found = file->find(name);
+    ASSERT_TRUE(found) << name;
+    EXPECT_EQ(file->identity(*found), index.identity());
+    EXPECT_EQ(file->content(*found), index.content());
+    EXPECT_FALSE(file->index(*found)) << "a block was altered";
+  }
+}
+
 TEST_F(IndexFileTest, IsNotLoadedIfForgedWithValidChecksums) {
   const std::string good = saved();
   ASSERT_TRUE(load(sealed(good)));

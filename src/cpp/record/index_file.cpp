@@ -47,8 +47,8 @@ Header header_of(std::uint64_t n_files, std::uint64_t names_size,
 }
 
 // The content of a whole file; nothing if it was truncated meanwhile. Processes share the
-// pages of large content. Lost pages become zeros (file/guard.h), so the caller must check
-// what it reads. Throws IoError.
+// pages of large content, which may change at any time, and lost pages become zeros
+// (file/guard.h). So the caller must check a copy of what it reads. Throws IoError.
 std::optional<OwnedBytes> contents_of(const File& file) {
   const auto size = static_cast<std::size_t>(file.identity().size);
   if (size >= kMappedBytes) {
@@ -109,7 +109,7 @@ std::optional<IndexFile> IndexFile::of(OwnedBytes content) {
 }
 
 const std::uint8_t* IndexFile::entry(std::size_t i) const noexcept {
-  return content_.bytes.data() + kFileHeaderBytes + i * kEntryBytes;
+  return tables_.data() + i * kEntryBytes;
 }
 
 std::optional<std::uint64_t> IndexFile::block_bytes(std::size_t i) const noexcept {
@@ -119,28 +119,27 @@ std::optional<std::uint64_t> IndexFile::block_bytes(std::size_t i) const noexcep
   return size;
 }
 
-// Checks the header and the tables, and sets `places_`.
+// Copies the tables, checks the header and the copy, and sets `places_`.
 bool IndexFile::is_valid() {
   const Bytes bytes = content_.bytes;
   if (bytes.size() < kFileHeaderBytes) return false;
-  const auto n_files = load_le<std::uint64_t>(bytes.data() + kFilesAt);
-  const auto names_size = load_le<std::uint64_t>(bytes.data() + kNamesSizeAt);
-  const auto tables_crc = load_le<std::uint32_t>(bytes.data() + kTablesCrcAt);
-  const Header header = header_of(n_files, names_size, bytes.size(), tables_crc);
-  if (!std::ranges::equal(header, bytes.first(kFileHeaderBytes))) return false;
+  Header found;
+  std::ranges::copy(bytes.first(kFileHeaderBytes), found.begin());
+  const auto n_files = load_le<std::uint64_t>(found.data() + kFilesAt);
+  const auto names_size = load_le<std::uint64_t>(found.data() + kNamesSizeAt);
+  const auto tables_crc = load_le<std::uint32_t>(found.data() + kTablesCrcAt);
+  if (found != header_of(n_files, names_size, bytes.size(), tables_crc)) return false;
 
   std::uint64_t remaining = bytes.size() - kFileHeaderBytes;
   if (n_files > remaining / kEntryBytes) return false;
   remaining -= n_files * kEntryBytes;
   if (names_size > remaining || padded(names_size) > remaining) return false;
-  const std::uint64_t names_at = kFileHeaderBytes + n_files * kEntryBytes;
-  const std::uint64_t blocks_at = names_at + padded(names_size);
-  if (crc32c(bytes.subspan(kFileHeaderBytes, blocks_at - kFileHeaderBytes)) !=
-      tables_crc) {
-    return false;
-  }
+  const std::uint64_t names_at = n_files * kEntryBytes;
+  const Bytes tables = bytes.subspan(kFileHeaderBytes, names_at + padded(names_size));
+  tables_.assign(tables.begin(), tables.end());
+  if (crc32c(tables_) != tables_crc) return false;
   places_.reserve(n_files);
-  EntryPlace end{.name = names_at, .block = blocks_at};
+  EntryPlace end{.name = names_at, .block = kFileHeaderBytes + tables_.size()};
   for (std::size_t i = 0; i < n_files; ++i) {
     places_.push_back(end);
     const std::optional<std::uint64_t> n_bytes = block_bytes(i);
@@ -156,7 +155,7 @@ bool IndexFile::is_valid() {
 
 std::string_view IndexFile::name(std::size_t i) const noexcept {
   const auto size = load_le<std::uint16_t>(entry(i) + kNameSizeAt);
-  return as_text(content_.bytes.subspan(places_[i].name, size));
+  return as_text(Bytes(tables_).subspan(places_[i].name, size));
 }
 
 FileIdentity IndexFile::identity(std::size_t i) const noexcept {

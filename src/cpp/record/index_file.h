@@ -64,7 +64,7 @@ class IndexFile {
  private:
   friend class IndexFileContent;
 
-  // Where an entry has its name and its block.
+  // Where an entry has its name, in the tables, and its block, in the content.
   struct EntryPlace {
     std::uint64_t name = 0, block = 0;
   };
@@ -75,6 +75,7 @@ class IndexFile {
   std::optional<std::uint64_t> block_bytes(std::size_t i) const noexcept;
 
   OwnedBytes content_;
+  std::vector<std::uint8_t> tables_;  // a copy of the entries and names, valid
   std::vector<EntryPlace> places_;
 };
 
