@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -119,23 +120,25 @@ class BoundPipeline {
   BoundPipeline& operator=(const BoundPipeline&) = delete;
 
   // Returns (parts, step, n_rows, n_valid, n_bytes, unreadable_rows), or None at the
-  // end.
-  // A batch is lost if a signal handler raises in the Python code that wraps its
-  // arrays:
-  // the caller must then open another pipeline at its step.
+  // end. A batch is lost if a signal handler raises in the Python code that wraps its
+  // arrays: the caller must then open another pipeline at its step.
   py::object next() {
     check_process(process_id_);
-    Delivery delivery = std::move(last_);
+    Delivery delivery;
+    swap_last(&delivery);  // reuse its memory
     if (!wait(&delivery)) return py::none();
-    last_ = std::move(delivery);
-    return py::make_tuple(sources_.cast<const BoundSources&>().arrays(&last_.parts),
-                          last_.step, last_.n_rows, last_.n_valid, last_.n_bytes,
-                          skipped_spans(last_.unreadable_rows));
+    py::object result =
+        py::make_tuple(sources_.cast<const BoundSources&>().arrays(&delivery.parts),
+                       delivery.step, delivery.n_rows, delivery.n_valid,
+                       delivery.n_bytes, skipped_spans(delivery.unreadable_rows));
+    swap_last(&delivery);
+    return result;
   }
 
   // Returns an int64 array of shape (records, 4) for the last batch: file, record in
   // the file, begin and end of its frame.
   Int64Array places() const {
+    const std::lock_guard lock(mutex_);
     Int64Array array({static_cast<py::ssize_t>(last_.places.size()), py::ssize_t{4}});
     std::int64_t* out = array.mutable_data();
     for (const Place& place : last_.places) {
@@ -173,6 +176,11 @@ class BoundPipeline {
   }
 
  private:
+  void swap_last(Delivery* delivery) {
+    const std::lock_guard lock(mutex_);
+    std::swap(last_, *delivery);
+  }
+
   // Waits for the next batch; returns false at the end.
   bool wait(Delivery* delivery) {
     // The interval of signal checks while other threads decode.
@@ -198,7 +206,8 @@ class BoundPipeline {
   std::unique_ptr<Pipeline> pipeline_;
   py::object sources_;
   std::shared_ptr<BlockPool> pool_;
-  Delivery last_;  // the last result of next(), without its blocks
+  mutable std::mutex mutex_;  // several threads may be in next(), without a GIL
+  Delivery last_;             // the last result of next(), without its blocks
   int process_id_;
 };
 
