@@ -45,40 +45,41 @@ FASTREC_TARGET_PLAN
 inline const std::uint8_t* read_payload(const PlanEntry& entry, const std::uint8_t* p,
                                         std::size_t size, const PlanRun& run,
                                         const BatchBuilder::Rows* rows) {
-  const std::uint8_t* const after = p + size;
+  // Negative if the header matched bytes behind the end of the record.
+  const std::ptrdiff_t n_left = run.end - p;
+  const auto has = [n_left](std::size_t n) {
+    return n_left >= static_cast<std::ptrdiff_t>(n);
+  };
   const auto target = [&] {
     return rows[entry.column].first + run.row * rows[entry.column].stride;
   };
   if (entry.form == EntryForm::kInt64) {
     std::uint64_t value;
-    if (after > run.end) return nullptr;
+    if (!has(size)) return nullptr;
     if (!read_number(load_le<std::uint64_t>(p), size, &value) &&
         !read_long_number(p, size, &value)) {
       return nullptr;
     }
     std::memcpy(target(), &value, sizeof value);
-    return after;
+    return p + size;
   }
   if (entry.form == EntryForm::kFloat32) {
-    if (p + sizeof(float) > run.end) return nullptr;
+    if (!has(sizeof(float))) return nullptr;
     std::memcpy(target(), p, sizeof(float));
     return p + sizeof(float);
   }
   if (entry.form == EntryForm::kBlock) {
-    // The header may have matched bytes behind the end of the record.
-    if (p > run.end || entry.payload_bytes > static_cast<std::size_t>(run.end - p)) {
-      return nullptr;
-    }
+    if (!has(entry.payload_bytes)) return nullptr;
     std::memcpy(target(), p, entry.payload_bytes);
     return p + entry.payload_bytes;
   }
-  if (entry.form == EntryForm::kUnknown || after > run.end ||
+  if (entry.form == EntryForm::kUnknown || !has(size) ||
       size > entry.payload_bytes_max) {
     return nullptr;
   }
   const bool is_stored =
       entry.form == EntryForm::kSkipped || store_payload(entry, {p, size}, run);
-  return is_stored ? after : nullptr;
+  return is_stored ? p + size : nullptr;
 }
 
 // Whether the entry at `p` is a list without values. Its header lacks the last two

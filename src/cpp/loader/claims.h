@@ -73,10 +73,10 @@ class Claims {
  public:
   virtual ~Claims() = default;
 
-  // Does the part of next() that takes longer than O(1). A thread calls it right before
-  // it locks the mutex under which next() runs. May wait for another thread; does not
-  // throw.
-  virtual void prepare() {}
+  // Does the part of next() that takes longer than O(1), except for streams, which are
+  // read in next(). A thread calls it right before it locks the mutex under which next()
+  // runs. May wait for another thread.
+  virtual void prepare() noexcept {}
 
   // Overwrites `*claim` with the next step. False at the end. Throws Error and IoError,
   // which belong to this step and do not affect earlier claims.

@@ -42,7 +42,7 @@ std::vector<FileOffsets> WalkedClaims::take_offsets() {
   return std::exchange(offsets_, {});
 }
 
-void WalkedClaims::prepare() {
+void WalkedClaims::prepare() noexcept {
   std::unique_lock lock(mutex_);
   find_batch(lock);
   if (!is_searching_ && !is_at_end_ && n_frame_bytes_ < ahead_bytes_) search(lock);

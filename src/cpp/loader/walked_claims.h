@@ -43,7 +43,7 @@ class WalkedClaims final : public Claims {
   WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
                Recovery recovery = Recovery::kNone, std::uint64_t first_step = 0,
                ScanWindows windows = {});
-  void prepare() override;
+  void prepare() noexcept override;
   bool next(Claim* claim) override;
   void locate(Claim* claim) const override;
   std::vector<SkippedSpan> take_gaps() override { return gaps_.take(); }
