@@ -114,8 +114,7 @@ std::size_t append_uniform_steps(const ColumnSpec& spec, std::size_t column, Byt
                                  BatchBuilder* batch, const std::uint8_t** p) {
   *p = list.data();
   const bool is_int = spec.dtype == DType::kInt64 && spec.n_values == 1;
-  const bool is_float =
-      spec.dtype == DType::kFloat32 && std::endian::native == std::endian::little;
+  const bool is_float = spec.dtype == DType::kFloat32;
   if (spec.layout != Layout::kPadded || (!is_int && !is_float)) return 0;
   const std::size_t row_bytes = spec.row_bytes();
   const std::size_t min_step_bytes = StepHeader::kBytes + (is_int ? 1 : row_bytes);

@@ -138,11 +138,7 @@ std::size_t decode_run_of_floats(Bytes run, DType dtype, std::uint8_t* target) {
       convert_floats(run, target, [](float value) { return double{value}; });
       return n * sizeof(double);
     default:
-      if constexpr (std::endian::native == std::endian::little) {
-        if (!run.empty()) std::memcpy(target, run.data(), run.size());
-      } else {
-        convert_floats(run, target, [](float value) { return value; });
-      }
+      if (!run.empty()) std::memcpy(target, run.data(), run.size());
       return run.size();
   }
 }

@@ -86,15 +86,9 @@ std::uint64_t prefetch(FileTable* files, std::span<const Place> places) {
 }  // namespace
 
 void IndexedClaims::locate(Claim* claim) const {
-  std::vector<std::uint64_t> numbers;
-  grid_.positions(claim->step, &numbers);
-  std::vector<RecordRange> upcoming;
-  order_->upcoming(numbers, &upcoming);
-  for (const RecordRange& range : upcoming) announce(range);
-  order_->to_records(numbers);
-  claim->n_rows = static_cast<std::size_t>(grid_.n_rows(claim->step, numbers.size()));
-  claim->places.clear();
-  catalog_->locate_all(numbers, &claim->places);
+  locate_step(claim->step, &claim->places);
+  claim->n_rows =
+      static_cast<std::size_t>(grid_.n_rows(claim->step, claim->places.size()));
   const bool is_in_order = is_run(claim->places);
   read_window_.will_read(claim->places, is_in_order && is_from_start_);
   if (is_in_order && grid_.world_size == 1) {
@@ -105,11 +99,21 @@ void IndexedClaims::locate(Claim* claim) const {
   }
 }
 
-// Prefetches the records of `range`.
-void IndexedClaims::announce(const RecordRange& range) const {
-  std::vector<Place> places;
-  catalog_->locate_range(range.first, range.count, &places);
-  prefetch(files_.get(), places);
+// Sets `*places` to the records of a step, and prefetches those that its order will
+// need next.
+void IndexedClaims::locate_step(std::uint64_t step, std::vector<Place>* places) const {
+  std::vector<std::uint64_t> numbers;
+  grid_.positions(step, &numbers);
+  std::vector<RecordRange> upcoming;
+  order_->upcoming(numbers, &upcoming);
+  for (const RecordRange& range : upcoming) {
+    places->clear();
+    catalog_->locate_range(range.first, range.count, places);
+    prefetch(files_.get(), *places);
+  }
+  order_->to_records(numbers);
+  places->clear();
+  catalog_->locate_all(numbers, places);
 }
 
 // Prefetches the records of the steps after `step`, as many as fit into the memory for
@@ -135,27 +139,14 @@ void IndexedClaims::announce_steps_after(std::uint64_t step) const {
         announced.total.n_bytes >= files_->requests()->ahead_bytes()) {
       return;
     }
-    const Size size = announce_step(next);
+    std::vector<Place> places;
+    locate_step(next, &places);
+    Size size{.n_ranges = prefetch(files_.get(), places)};
+    for (const Place& place : places) size.n_bytes += place.frame.size();
     announced.sizes.push_back(size);
     announced.total.n_ranges += size.n_ranges;
     announced.total.n_bytes += size.n_bytes;
   }
-}
-
-// Prefetches the records of a step, and returns their size.
-IndexedClaims::Size IndexedClaims::announce_step(std::uint64_t step) const {
-  std::vector<std::uint64_t> numbers;
-  grid_.positions(step, &numbers);
-  std::vector<RecordRange> upcoming;
-  order_->upcoming(numbers, &upcoming);
-  for (const RecordRange& range : upcoming) announce(range);
-  order_->to_records(numbers);
-  std::vector<Place> places;
-  catalog_->locate_all(numbers, &places);
-  Size size;
-  size.n_ranges = prefetch(files_.get(), places);
-  for (const Place& place : places) size.n_bytes += place.frame.size();
-  return size;
 }
 
 StreamClaims::StreamClaims(FrameStream stream, StreamShape shape,
@@ -243,10 +234,10 @@ bool StreamClaims::next_shuffled(BufferedRecord* record) {
 bool StreamClaims::add_record(Claim* claim) {
   Place place;
   if (window_) {
-    BufferedRecord record;
-    if (!next_shuffled(&record)) return false;
-    place = record.place;
-    claim->frames.insert(claim->frames.end(), record.frame.begin(), record.frame.end());
+    if (!next_shuffled(&record_)) return false;
+    place = record_.place;
+    claim->frames.insert(claim->frames.end(), record_.frame.begin(),
+                         record_.frame.end());
   } else if (!read(shape_.bytes_max, &place, &claim->frames)) {
     return false;
   }
@@ -257,7 +248,7 @@ bool StreamClaims::add_record(Claim* claim) {
 
 bool StreamClaims::skip_record() {
   const bool is_found =
-      window_ ? next_shuffled(&skipped_) : read_record(shape_.bytes_max, &skipped_);
+      window_ ? next_shuffled(&record_) : read_record(shape_.bytes_max, &record_);
   position_ += is_found;
   return is_found;
 }

@@ -112,9 +112,8 @@ class IndexedClaims final : public Claims {
     std::uint64_t n_ranges = 0, n_bytes = 0;
   };
 
-  void announce(const RecordRange& range) const;
+  void locate_step(std::uint64_t step, std::vector<Place>* places) const;
   void announce_steps_after(std::uint64_t step) const;
-  Size announce_step(std::uint64_t step) const;
 
   std::shared_ptr<FileTable> files_;
   std::shared_ptr<const Catalog> catalog_;
@@ -180,7 +179,7 @@ class StreamClaims final : public Claims {
   std::uint64_t buffered_bytes_ = 0;  // in the slots
   std::optional<Permutation> drain_order_;
   std::uint64_t n_drained_ = 0;
-  BufferedRecord skipped_;
+  BufferedRecord record_;  // the last one that was read; its memory is reused
 };
 
 }  // namespace fastrec

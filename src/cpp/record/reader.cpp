@@ -1,6 +1,7 @@
 #include "record/reader.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -37,7 +38,8 @@ constexpr std::uint64_t kScanBytes = std::uint64_t{1} << 20;
 }  // namespace
 
 RecordReader::RecordReader(std::shared_ptr<FileTable> files)
-    : files_(std::move(files)), mapped_(std::min(files_->size(), kMaxMapped)) {}
+    : files_(std::move(files)),
+      mapped_(std::bit_ceil(std::min(files_->size(), kMaxMapped))) {}
 
 std::uint64_t RecordReader::block_bytes(const FileView& view) noexcept {
   return view.mapping() != nullptr ? kMappedBlockBytes : kPreadBlockBytes;
@@ -54,7 +56,7 @@ void RecordReader::start(std::span<const Place> places, const std::uint8_t* fram
 }
 
 const FileView* RecordReader::find(std::size_t file) const noexcept {
-  const OpenFile& mapped = mapped_[file % mapped_.size()];
+  const OpenFile& mapped = mapped_[file & (mapped_.size() - 1)];
   if (mapped.view && mapped.file == file) return mapped.view.get();
   if (read_.view && read_.file == file) return read_.view.get();
   return nullptr;
@@ -63,7 +65,8 @@ const FileView* RecordReader::find(std::size_t file) const noexcept {
 const FileView* RecordReader::open(std::size_t file) {
   if (const FileView* view = find(file)) return view;
   std::shared_ptr<const FileView> view = files_->open(file);
-  OpenFile& kept = view->has_descriptor() ? read_ : mapped_[file % mapped_.size()];
+  OpenFile& kept =
+      view->has_descriptor() ? read_ : mapped_[file & (mapped_.size() - 1)];
   kept = {file, std::move(view)};
   is_remote_ = is_remote_ || kept.view->is_remote();
   return kept.view.get();

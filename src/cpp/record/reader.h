@@ -71,7 +71,8 @@ class RecordReader {
   void request_scattered();
 
   std::shared_ptr<FileTable> files_;
-  std::vector<OpenFile> mapped_;  // slot: number of the file modulo the size
+  // The slot of a file is its number modulo the size, a power of two.
+  std::vector<OpenFile> mapped_;
   OpenFile read_;                 // the last file read by pread; it holds a descriptor
   std::span<const Place> places_;
   std::size_t next_ = 0;
