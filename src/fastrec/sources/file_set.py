@@ -63,8 +63,8 @@ class FileOptions(NamedTuple):
 class FileSet:
     """The files of one `fastrec.open`, or of several sets that were joined.
 
-    They are opened and scanned lazily, once. A joined set shares what is known about the
-    files with its parts. There may be 100,000 files.
+    They are opened and scanned lazily, once. A joined set shares formats, paths and
+    indexes with its parts. A set may have 100,000 files.
     """
 
     def __init__(
@@ -191,14 +191,14 @@ class FileSet:
         return self if on_error == self.on_error else self._changed(on_error)
 
     def _changed(self, on_error: ErrorPolicy) -> FileSet:
-        """Return a copy for an error policy, with indexes only if still valid."""
+        """Return a copy under an error policy, with the indexes that remain valid."""
         copies = {part: part._copied(on_error) for part in self._parts}
         return FileSet._of_parts([copies[part] for part in self._parts], self.inferred)
 
     def _copied(
         self, on_error: ErrorPolicy, numbers: Sequence[int] | None = None
     ) -> FileSet:
-        """Return files of a part for an error policy, with what is known about them."""
+        """Copy files of a part with formats, paths and the indexes that remain valid."""
 
         def of(values: Any) -> Any:
             if values is None or numbers is None:
@@ -222,8 +222,8 @@ class FileSet:
     def formats(self) -> list[Content]:
         """The compression of each file: `compression`, or detected if "auto".
 
-        Of many files, only a sample is opened. Then plain files are checked when they
-        are first read, and compressed ones are detected again when they are opened.
+        If there are many files, only a sample is opened. Plain files are then checked
+        when they are first read; compressed ones are detected again when opened.
         """
         options = self._options
         if self._formats is None and self._given_parts:
@@ -243,7 +243,7 @@ class FileSet:
 
     @property
     def _is_large(self) -> bool:
-        """Whether looking at every file would delay the first batch."""
+        """Whether inspecting every file would delay the first batch."""
         return len(self) > _MAX_INSPECTED
 
     def _read_as(self) -> list[Content]:
@@ -379,7 +379,7 @@ class FileSet:
             return self._joined[1]
 
     def _scan(self, stale: Sequence[int] = (), *, has_crcs: bool) -> _core.Indexes:
-        """Return the indexes of a part; those with the numbers `stale` are built again."""
+        """Return the indexes of a part; rebuild those of the files numbered `stale`."""
         with _core.HeldLock(self.lock):
             if has_crcs in self._indexes and not stale:
                 return self._indexes[has_crcs]
@@ -410,7 +410,7 @@ class FileSet:
     def is_indexed(self) -> bool:
         """Whether all indexes exist in memory, or in the cache if files are few.
 
-        Of many files, finding out would delay the first batch.
+        With many files, a search of the cache would delay the first batch.
         """
         if self.is_streamed:
             return False
@@ -448,10 +448,9 @@ class FileSet:
         return sum(part._n_renewals for part in self._parts)
 
     def renew(self, error: Error) -> None:
-        """Build stale indexes again after an error of reading; other errors are ignored.
+        """Rebuild stale indexes if `error` reports one; ignore other errors.
 
-        An error that the index is stale gets a hint. If a file is damaged, raises the
-        error of the policy.
+        Sets the hint of the error. If a file is damaged, raises the error of the policy.
         """
         if error.code != "index_mismatch":
             return
@@ -465,7 +464,7 @@ class FileSet:
 
     @contextlib.contextmanager
     def renewing(self) -> Iterator[None]:
-        """Call `renew` with an error of reading."""
+        """Call `renew` with an error that the body raises, and raise it again."""
         try:
             yield
         except Error as error:
@@ -502,7 +501,7 @@ class FileSet:
         return int(self.indexes().n_bytes.sum())
 
     def advise(self, error: Error) -> None:
-        """Set the hint of an error about these files: what they are, or on_error=."""
+        """Set the hint of an error: the actual format of a file, or on_error=."""
         remote = (path for path in self.files if isinstance(path, RemotePath))
         if error.offset == 0 and (
             path := next((path for path in remote if str(path) == error.path), None)
@@ -513,7 +512,7 @@ class FileSet:
             advise_on_error(error)
 
     def streamed_places(self, records: Numbers) -> list[tuple[int, int]]:
-        """Return the file and the number in the file of each record of streams."""
+        """Return the file, and the number in it, of each record of streamed files."""
         begins = np.cumsum([0, *self.n_records_by_file()])
         files = np.searchsorted(begins, records, side="right") - 1
         return list(

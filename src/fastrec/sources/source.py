@@ -141,7 +141,7 @@ class Source:
 
     @property
     def is_decoding(self) -> bool:
-        """Whether Python code decodes columns; no inferred schema has such."""
+        """Whether Python code decodes columns; inferred schemas have no such columns."""
         return any(encoded_of(reading.features or {}) for reading in self.given)
 
     def known_schema(self) -> Schema | None:
@@ -266,7 +266,7 @@ class Source:
     # Files.
 
     def part(self, numbers: Sequence[int]) -> Source:
-        """Return all records of some files, with the features of all."""
+        """Return all records of some files, with the features inferred from all files."""
         of_files = [
             replace(reading, n_files=1)
             for reading in self._readings_of_files()
@@ -343,7 +343,7 @@ class Source:
             self.check_counts()
 
     def check_counts(self, *, allows_gaps: bool = True) -> None:
-        """Raise a CorruptionError if a file has another number of records than listed.
+        """Raise a CorruptionError if a record count differs from the listed one.
 
         With `allows_gaps`, a file may have fewer if `on_error` skips damage to it.
         """
@@ -385,7 +385,7 @@ class Source:
             )
 
     def records(self) -> Pieces:
-        """Return the numbers of the records in the files."""
+        """Return the record numbers, which count across all files."""
         if self.mix is not None:
             return joined_records(
                 [source for source, _ in self.mix.components.values()]
@@ -495,7 +495,7 @@ def joined_records(sources: Sequence[Source]) -> Pieces:
 
 
 def _to_core(pieces: Sequence[range | Numbers]) -> list[tuple[int, int, int] | Numbers]:
-    """Return pieces in the form that `_core.Catalog` accepts, to which none means all."""
+    """Return pieces for `_core.Catalog`, which selects all records if it gets none."""
     return [
         (len(piece), piece.start, piece.step) if isinstance(piece, range) else piece
         for piece in pieces or (range(0),)

@@ -1,4 +1,4 @@
-"""Creation and replacement of files that a signal cannot leave halfway."""
+"""Create and replace files so that a signal cannot leave them incomplete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def replacement(target: Path, *, sync: bool = True) -> Iterator[Path]:
 
 
 def sync_directory(directory: Path | str) -> None:
-    """Flush the names in a directory to the disk, if the file system can."""
+    """Flush the entries of a directory to the disk, if the file system can."""
     with contextlib.suppress(OSError):
         _sync(directory)
 

@@ -101,7 +101,7 @@ def contents_of(
 def sampled_contents(files: Sequence[str]) -> list[Content]:
     """Return the compression of many files, by a sample of the files with each suffix.
 
-    If a sample differs, all files with its suffix are looked at.
+    If the files of a sample differ, all files with their suffix are opened.
     """
     groups: dict[str, list[int]] = {}
     for i, path in enumerate(files):
@@ -260,8 +260,8 @@ def _before_damage(
 ) -> Iterator[tuple[bytes, int]]:
     """Yield the bytes before the damage of a member, after `n_yielded` bytes.
 
-    With each piece comes the byte of the file up to which it was read. A call that
-    fails returns nothing of what it has inflated. So zlib, whose streams can be copied,
+    Each piece comes with the offset in the file up to which it was read. A failing call
+    returns none of the bytes that it inflated. So zlib, whose streams can be copied,
     inflates the member at byte `begin` again, and byte by byte at the damage.
     """
     if isinstance(name, PipePath):  # cannot be read again

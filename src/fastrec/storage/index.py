@@ -62,7 +62,7 @@ _N_REMOTE_THREADS = 16  # they wait for the network
 def known_contents(
     paths: Sequence[str], index_dir: str | os.PathLike[str] | None
 ) -> list[Content]:
-    """Return the compression of each file by an index file, without opening the files.
+    """Return the compression of each file from an index file, without opening files.
 
     It is "auto" for files without an index. The files may have changed since.
     """
@@ -108,7 +108,7 @@ def make_indexes(
     read in sequence, and their indexes have the checksums of payloads. Errors name the
     files by `names`. `recovery` is "raise", "skip" or "resync"; an index with gaps is not
     cached, so cached indexes are valid for all three. With `is_assumed_plain`, a
-    compressed file raises. Those of the files with the numbers `stale` are replaced.
+    compressed file raises. The indexes of the files numbered `stale` are rebuilt.
     """
     if not paths:
         return _core.Indexes([])
@@ -165,7 +165,7 @@ def _scan_stream(
 
 
 def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
-    """Build the cached index of a file again if it is stale, and return whether it was.
+    """Rebuild the cached index of a file if it is stale, and return whether it was.
 
     The file has `n_records` records, intact or damaged; None if that is unknown. A plain
     file is walked.
@@ -256,7 +256,7 @@ class FileIndexes:
     """The indexes of files: found in index files, built, and saved in one of them.
 
     With `contents`, an index must have the checksums of payloads. Index files are not
-    used for the files with the numbers `stale`.
+    used for the files numbered `stale`.
     """
 
     def __init__(
@@ -325,7 +325,7 @@ class FileIndexes:
                     self._search_texts(folder, listed)
 
     def _search_together(self) -> None:
-        """Search where indexes of all files together may be on this machine."""
+        """Search the local index files that may have all files."""
         for path, names, is_next_to_data in self._place.candidates(self._scope):
             if self.missing.size:
                 self._look_into(path, names, is_next_to_data=is_next_to_data)

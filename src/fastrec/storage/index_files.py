@@ -1,7 +1,7 @@
 """Index files: where the indexes of files are kept.
 
 An index file (``src/cpp/record/index_file.h``) has the indexes of many files, by their
-names relative to a directory. It has two homes:
+names relative to a directory. It is in one of two places:
 
 * ``$FASTREC_CACHE/index`` (else ``$XDG_CACHE_HOME/fastrec/index``, else
   ``~/.cache/fastrec/index``), or `index_dir`: ``DIRECTORY.HASH.frecidx`` of several

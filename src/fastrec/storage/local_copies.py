@@ -6,12 +6,12 @@ hash of the times or of the ETag, the size of the file, and the size of its cont
 hex. So a copy is made again if the version of the file changes, or if the copy was
 truncated. Copies of other versions are then deleted.
 
-Nothing proves that a copy is still that of its file if the server reports no exact
-version, or if the file was damaged each time that it was read. The VERSION of such a copy
-is the token of the one dataset that uses it.
+A copy is unproven if the server reports no exact version of the file, or if the file was
+damaged on both reads. The VERSION of such a copy is the token of the one dataset that
+uses it.
 
-With `cache_bytes`, the least recently used copies are deleted to make room. The time of
-access, which is set explicitly, is the time of use.
+With `cache_bytes`, the least recently used copies are deleted to make room. The access
+time, which is set explicitly, is the time of the last use.
 
 Files that a dataset uses are never deleted: it holds a lock on a *mark*, ``.use-TOKEN``,
 which lists the copies. Temporary files have the token in their names.
@@ -181,7 +181,7 @@ def _files(
 def _unused(directory: Path) -> list[_File]:
     """Return the files that no dataset uses; none if that is unknown.
 
-    Deletes marks that have ended.
+    Deletes the marks of datasets that no longer exist.
     """
     used: set[str] = set()
     try:
@@ -234,10 +234,10 @@ class _Copying:
         return f"{hashed_name(name)}.{version if is_proven else self._token}-{size:x}"
 
     def begin(self, stems: set[str]) -> object:
-        """Return a mark that keeps these copies until the last reference to it ends.
+        """Return a mark that keeps these copies as long as it is referenced.
 
-        Deletes copies of other versions of the files, copies that belong to one dataset,
-        and temporary files, if no dataset uses them.
+        Deletes copies of other versions of the files, unproven copies, and temporary
+        files, if no dataset uses them.
         """
         path = self.directory / f".use-{self._token}"
         with held_lock(self._room_path, self.counters.is_cancelled):
@@ -323,7 +323,7 @@ class _Copying:
         """Write a file's content; return its size, and whether it is intact.
 
         A remote file whose copy is damaged is read once more: the responses may have
-        been altered, or of two versions.
+        been altered, or may mix two versions.
         """
         if not isinstance(path, RemotePath):
             return self._write_once(path, content, temporary), True

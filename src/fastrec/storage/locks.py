@@ -1,4 +1,4 @@
-"""Opening of files that a signal cannot leave halfway, and exclusive locks on them."""
+"""Open files without losing descriptors to signals, and lock them exclusively."""
 
 from __future__ import annotations
 

@@ -445,7 +445,7 @@ def _listed(
 def _check_one_split(directory: str, files: Iterable[str]) -> None:
     """Raise a ValueError if the names of `files` below it differ by a split word.
 
-    The message lists a glob for each group of names. If names differ otherwise than by
+    The message lists a glob for each group of names. If names differ by more than
     numbers, a warning is logged.
     """
     names = [file[len(directory) :].lstrip(os.sep) for file in files]

@@ -1,4 +1,4 @@
-"""Pipes: FIFOs and stdin, which one process reads once, from begin to end."""
+"""Pipes: FIFOs and stdin, which one process reads once, from beginning to end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POLL_MS = 100
 
 
 class PipePath(str):
-    """The path of a pipe. Each reads its pipe once, in the process that made it."""
+    """The path of a pipe, which is read once, in the process that created the path."""
 
     __slots__ = ("_is_read", "_process_id")
 

@@ -33,8 +33,8 @@ _EXIT_TIMEOUT_SECONDS = 1.0
 class RangeReaders:
     """Threads that fetch the ranges of the remote files among `paths`.
 
-    `requests` is for one `_core.FileTable` of `paths`, which stops the threads in the end;
-    they do not reference it. `counters` also counts what is streamed.
+    `requests` is for one `_core.FileTable` of `paths`. Its destruction stops the threads,
+    which do not reference it. `counters` also counts streamed bytes.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ class RangeReaders:
         return memory_limit - memory_limit // 2
 
     def fetched(self) -> npt.NDArray[np.int64]:
-        """Return the bytes fetched so far, the retries, and the ns that readers waited."""
+        """Return the bytes fetched, the retries, and the nanoseconds of waiting."""
         if os.getpid() != self._process:
             return np.zeros(3, np.int64)
         waiting_ns = self.requests.counts()[2]
@@ -97,7 +97,7 @@ class RangeReaders:
             self.requests.fail(number, error.with_traceback(None))
 
     def _close_at_exit(self) -> None:
-        """Stop the threads: one that returned from the core after exit would abort."""
+        """Stop the threads: a return from the core after exit would abort the process."""
         self.counters.cancel()
         self.requests.stop()
         until = time.monotonic() + _EXIT_TIMEOUT_SECONDS

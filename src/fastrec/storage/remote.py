@@ -83,7 +83,7 @@ class RemotePath(str):
 
     @property
     def store(self) -> Store:
-        """The store that reads the object, or a PermissionError."""
+        """The store of the object; a PermissionError if credentials were not pickled."""
         if self._store is None:
             reason = (
                 "the URL's user name, password or query is not passed to other "
@@ -276,9 +276,9 @@ def warn_of_weak_versions(paths: Sequence[str]) -> None:
     if weak := [path for path in paths if is_weak(path)]:
         warn_caller(
             f"the server reports no exact version of {len(weak):,} objects, such as "
-            f"{printable(weak[0])!r}: one that is replaced by an object of the same size "
-            "is noticed late or not at all, and batches may mix both; do not replace "
-            "objects that are read"
+            f"{printable(weak[0])!r}: if one is replaced by an object of the same size, "
+            "readers notice it late or not at all, and batches may mix both; do not "
+            "replace objects while they are read"
         )
 
 

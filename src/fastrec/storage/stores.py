@@ -235,7 +235,7 @@ class Store:
     def _page(self, prefix: str, is_recursive: bool, after: str) -> Listing:
         """Return the next page of a store that lists its keys in order.
 
-        The request for it names a key, not a token: so nothing is lost if a page is cut
+        The request names a key instead of a token. So nothing is lost if a page is cut
         off or a request is repeated, and one request skips a large subdirectory.
         """
         pages = self._reading.list(
@@ -366,7 +366,7 @@ class Store:
         raise failure
 
     def _translated(self, error: BaseException, url: str) -> Exception:
-        """Return what to raise for an error of a library."""
+        """Translate an error of a library to an OSError or TransientError."""
         if isinstance(error, OSError) and error.errno == errno.ENOTSUP:
             return OSError(error.errno, error.strerror, url)
         status, names = (
@@ -393,7 +393,7 @@ class Store:
 
 
 def _file_system(scheme: str, root: str, options: StorageOptions) -> Callable[[], Any]:
-    """Return what makes a file system of fsspec, one by process and thread."""
+    """Return a function that returns fsspec's file system of the calling thread."""
     with extra("remote", f"reading {scheme}:// URLs", "fsspec"):
         import fsspec
     if scheme not in fsspec.available_protocols():
@@ -462,7 +462,7 @@ _FAILURES = {
 
 
 def _is_of_library(error: BaseException) -> bool:
-    """Return whether a library failed. The panics of Rust are not an Exception."""
+    """Return whether a library raised `error`; a Rust panic is not an Exception."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
@@ -526,7 +526,7 @@ def _named_like_obstore(options: StorageOptions, scheme: str) -> dict[str, Any]:
 def _body(result: Any, n_bytes: int, seconds: float) -> Buffer:
     """Return the body of a response.
 
-    Raises a TransientError if less than `_SLOW_BYTES` come in `seconds`.
+    Raises a TransientError if less than `_SLOW_BYTES` arrive in `seconds`.
     """
     body = memoryview(bytearray(n_bytes))
     n_read = n_before = 0
@@ -538,7 +538,7 @@ def _body(result: Any, n_bytes: int, seconds: float) -> Buffer:
         if time.monotonic() - begin > seconds:
             if n_read - n_before < _SLOW_BYTES and n_read < n_bytes:
                 raise TransientError(
-                    f"less than {_SLOW_BYTES:,} bytes came in {seconds:g} s"
+                    f"less than {_SLOW_BYTES:,} bytes arrived in {seconds:g} s"
                 )
             n_before, begin = n_read, time.monotonic()
     return body[:n_read]

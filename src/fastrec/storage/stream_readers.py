@@ -65,7 +65,7 @@ def byte_streams(
 
 @dataclass(eq=False)
 class _StreamReader:
-    """What the threads of one queue run. It lives as long as one of them."""
+    """The task of the threads of one queue, which lives as long as any of them."""
 
     files: Sequence[FileContent]
     versions: Sequence[Version] | None
@@ -77,7 +77,7 @@ class _StreamReader:
         close_at_exit(self)
 
     def _close_at_exit(self) -> None:
-        """End the threads: one that returned from the core after exit would abort."""
+        """End the threads: a return from the core after exit would abort the process."""
         self.streams.stop()
         self.counters.cancel()
 
