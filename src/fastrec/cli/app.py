@@ -168,4 +168,4 @@ def _fastrec(
         ),
     ] = False,
 ) -> None:
-    """Look at TFRecord files, check, change and measure them."""
+    """Inspect, check, rewrite and benchmark TFRecord files."""

@@ -61,7 +61,7 @@ def bench(
 ) -> None:
     """Measure what reading, checksums and decoding cost, and how threads help.
 
-    Reads the first 256 MiB of the files several times and reports the least times. Records
+    Reads the first 256 MiB of the files several times and reports the best times. Records
     that are not Examples are delivered as bytes. It writes no files.
     """
     ds = fr.open(files_of(paths, joins=True))
@@ -198,7 +198,7 @@ def measure(
     seconds: float,
     progress: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> dict[str, _Times]:
-    """Run rounds of all stages for about `seconds`; return the least times.
+    """Run rounds of all stages for about `seconds`; return the best times.
 
     The first round does not count.
     """
@@ -216,7 +216,7 @@ def measure(
 
 
 def _timed(stage: _Stage, seconds: float) -> _Times:
-    """Run passes for at least `seconds`; return the times of one."""
+    """Run passes for at least `seconds`; return the mean times of a pass."""
     n_passes = 0
     wall, cpu = perf_counter(), process_time()
     while not n_passes or perf_counter() - wall < seconds:

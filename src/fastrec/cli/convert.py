@@ -113,8 +113,8 @@ def convert(
 
     Tensors of two or more dimensions are written as bytes; the command prints the specs
     to read them. Images are not re-encoded. A null omits the feature of the record. A
-    table appears when it is complete, a shard as well, and files with {num_shards} when
-    all are. With --where, records that are written to TFRecord files are unchanged.
+    table or a shard appears when it is complete, files with {num_shards} when all are
+    complete. With --where, records that are written to TFRecord files are unchanged.
     """
     is_table, is_images = Path(out).suffix.lower() in TABLE_SUFFIXES, out.endswith("/")
     is_records = not is_table and not is_images

@@ -62,8 +62,8 @@ def images(
 ) -> None:
     """Make a contact sheet of images of random records.
 
-    The images are byte strings in a format that OpenCV reads. One that cannot be read is
-    an empty frame with the number of its record, and the exit status is 1.
+    The images are byte strings in a format that OpenCV reads. An image that cannot be
+    read is shown as an empty frame with its record number, and the exit status is 1.
     """
     target = local_output(out, _SUFFIXES, overwrite=overwrite)
     with extra("image", "fastrec images", "cv2"):

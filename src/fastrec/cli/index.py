@@ -57,9 +57,9 @@ def index(
 ) -> None:
     """Build the indexes of TFRecord files ahead of time.
 
-    An index has the place of each record, so that any of them can be read. fastrec also
-    builds it when it is first needed, and again when the file has changed. The indexes of
-    all files are one file. Ctrl-C keeps those that are complete.
+    An index has the offset of each record, for random access. fastrec also builds it
+    when it is first needed, and again when the file has changed. One index file has the
+    indexes of all files. Ctrl-C keeps the indexes that are complete.
     """
     if rank >= world_size:
         raise typer.BadParameter(

@@ -25,9 +25,9 @@ _MAX_FEATURES = 8
 
 
 def info(paths: Paths, *, as_json: AsJson = False) -> None:
-    """Show what files are: records, sizes, compression, kind, balance, and indexes.
+    """Summarize files: records, sizes, compression, kind, balance, and indexes.
 
-    It prints no value of a record, so the output can be pasted into a bug report. Kinds,
+    It prints no values of records, so the output can be pasted into a bug report. Kinds,
     sizes and features are those of up to 4,096 records, the first ones of each file.
     """
     files = files_of(paths, joins=False)

@@ -187,7 +187,7 @@ class _Message(NamedTuple):
 
 
 def message_of(data: bytes) -> _Message | str:
-    """Return the features of a record, or what another message looks like."""
+    """Return the features of a record, or the kind of any other data."""
     with contextlib.suppress(fr.DecodeError):
         return _Message(*fr.decode_sequence_example(data))
     try:  # a field 2 that is not lists is unknown
@@ -211,7 +211,7 @@ def _print_records(
     *,
     as_json: bool,
 ) -> None:
-    """Print records, or that none was found.
+    """Print records, or report that none was found.
 
     Raises an Error if no record has one of the columns.
     """

@@ -173,7 +173,7 @@ class _Sample(NamedTuple):
 
 
 def _sampled(ds: fr.Dataset) -> _Sample:
-    """Read up to 4,096 records or 32 MiB; of compressed files, the first."""
+    """Read up to 4,096 records or 32 MiB; from compressed files, the first ones."""
     n = len(ds)
     n_wanted = _MAX_BYTES * n // max(ds.nbytes, 1)
     n_wanted = min(n, max(_MIN_RECORDS, min(_MAX_RECORDS, n_wanted)))
@@ -192,7 +192,7 @@ def _sampled(ds: fr.Dataset) -> _Sample:
 
 
 def _chart(column: ColumnSummary, values: Any) -> dict[str, Any]:
-    """Return the common values if they are many of all values, else a histogram."""
+    """Return a bar chart if a few values are common, else a histogram."""
     while isinstance(values, fr.RaggedArray):
         values = values.values
     if not values.size:
@@ -309,7 +309,7 @@ def _over_time(
 def _shuffled(
     codes: npt.NDArray[np.int64],
 ) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Yield the labels behind a shuffle buffer, and after a global shuffle."""
+    """Yield the labels after a shuffle buffer, and after a global shuffle."""
     n = len(codes)
     orders: dict[str, bool | fr.Window] = {
         f"shuffle buffer of 1/{_WINDOW_PART}": fr.Window(max(1, n // _WINDOW_PART)),
@@ -324,7 +324,7 @@ def _shuffled(
 
 
 def _correlations(sample: _Sample) -> Iterator[tuple[Any, float]]:
-    """Yield the columns of single numbers, and their correlation with the place."""
+    """Yield the columns of single numbers, and their correlation with the position."""
     for name in sample.columns:
         values = sample.single(name)
         if values is None or values.dtype.kind not in "if" or len(values) < 3:
@@ -358,7 +358,7 @@ def _sheets(sample: _Sample, label: Any) -> Iterator[dict[str, Any]]:
 
 
 def _reduced(data: bytes) -> str | None:
-    """Return a large image as a small one; None if it or OpenCV is missing."""
+    """Return a thumbnail; None if the image is unreadable or OpenCV is missing."""
     spec = fr.Image(_THUMBNAIL, fit="center_crop")
     examples = [fr.encode_example({"image": data})]
     try:

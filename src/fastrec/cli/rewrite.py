@@ -146,7 +146,7 @@ def reshard(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write records in the same order to files of another number, size or compression.
+    """Write the records, in order, to files of different number, size or compression.
 
     With a pattern, a shard has at most 200 MB by default, and all files appear when all
     are complete. In a directory, each file appears when it is complete; a suffix such as

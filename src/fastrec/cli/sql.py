@@ -120,7 +120,7 @@ class Table:
             yield connection
 
     def _used(self, sql: str, parameters: Sequence[object], reason: str) -> list[str]:
-        """Return the columns that a statement reads, by its plan, or one if it reads none.
+        """Return the columns in the plan of a statement, or one if it reads no column.
 
         `reason` explains an error if the types of the columns have changed.
         """
@@ -140,7 +140,7 @@ class Table:
         return [name for name in self._names if name.lower() in used]
 
     def _loosen(self, error: Exception) -> bool:
-        """Let columns hold a record that does not fit; return whether they can."""
+        """Loosen columns so that a failed record fits; return whether any changed."""
         if not isinstance(error, fr.SchemaError):
             return False
         loose = loosened(self._ds)
@@ -157,7 +157,7 @@ class Table:
         return True
 
     def _usage_error(self, error: Exception, reason: str) -> typer.BadParameter:
-        """Return an error of DuckDB as one line, with the column that was meant."""
+        """Return an error of DuckDB as one line, with a suggestion for a wrong column."""
         text = str(error).partition("\n\nLINE ")[0].partition(": ")[2]
         if unknown := re.search('(?:Referenced column|column named) "(.+?)"', text):
             known = [of for of, _ in self.columns.values()]

@@ -43,7 +43,7 @@ def verify(
 
     After broken framing, it searches for records whose checksums match. GZIP and ZLIB
     files are decompressed and verified, too. It writes no files: use "fastrec repair". But
-    it builds a cached index again that does not match its file.
+    it rebuilds a cached index that does not match its file.
 
     The exit status is 0 if all files are intact, 1 if any is damaged, and 2 if a file
     cannot be read or the command line is invalid.
@@ -94,9 +94,9 @@ def repair(
 
 
 def _files_to_check(paths: Iterable[str]) -> tuple[dict[str, bool], _Failures]:
-    """Return all files and whether each may be another format, and what is unreadable.
+    """Return all files, whether each may have another format, and unreadable paths.
 
-    A file may be another format if it is in a directory, and does not begin like a
+    A file may have another format if it is in a directory and does not begin like a
     TFRecord file, perhaps because its beginning is damaged.
     """
     files: dict[str, bool] = {}
@@ -113,7 +113,7 @@ def _files_to_check(paths: Iterable[str]) -> tuple[dict[str, bool], _Failures]:
 
 
 def _files_in(directory: str) -> dict[str, bool]:
-    """Return the files below a directory, and whether each may be another format."""
+    """Return the files below a directory, and whether each may have another format."""
     files = {}
     for path in sorted(Path(directory).rglob("*")):
         is_hidden = any(x.startswith(".") for x in path.relative_to(directory).parts)
@@ -131,7 +131,7 @@ def _files_in(directory: str) -> dict[str, bool]:
 def _checks(
     files: Sequence[str], num_threads: int, ray: str | None
 ) -> Iterator[FileCheck]:
-    """Yield the results of checking files, here or on a Ray cluster."""
+    """Yield the results of checking files, locally or on a Ray cluster."""
     with progress_bar("checking", "bytes") as bar:
         if ray is None:
             n_bytes = 0

@@ -113,7 +113,7 @@ class Collator:
         )
 
     def transformed(self, batch: Batch, places: Callable[[], Places]) -> Batch:
-        """Return a direct batch after the transforms."""
+        """Return the transformed batch; only if `is_direct`, without a BatchInfo."""
         for transform in self._transforms:
             try:
                 batch = transform(batch, None)
@@ -253,7 +253,7 @@ class Collator:
         return take_rows(batch, kept), info._of_rows(kept)
 
     def _widen(self, parts: Parts) -> None:
-        """Pad columns to the same width, because each part has a separate width."""
+        """Pad columns to the width of the widest part."""
         schemas = [self._readings[reading].schema for reading, _, _ in parts]
         for name in schemas[0]:
             specs = [schema.get(name) for schema in schemas]

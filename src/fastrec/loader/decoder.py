@@ -140,7 +140,7 @@ class BatchDecoder:
         )
 
     def _last_places(self) -> Places:
-        """Return the places of the batch that the pipeline has returned last."""
+        """Return the places of the last batch that the pipeline returned."""
         context = f" of step {self._step} of epoch {self._epoch}"
         files = self._options.source.files.files
         return Places(files, self.pipeline.places(), context)

@@ -35,7 +35,7 @@ _log = logging.getLogger("fastrec")
 class BatchIterator(Iterator[Any]):
     """An iterator over one epoch; decoding ends when it is garbage-collected.
 
-    The threads of `transform_pool` transform the batches; without it, they need none.
+    The threads of `transform_pool` transform the batches; without it, ``next()`` does.
     With `names`, batches are tuples of these columns. Threads do not refer to the
     iterator, and its destruction runs no Python code; see `fastrec.tasks`.
 
@@ -228,7 +228,7 @@ class BatchIterator(Iterator[Any]):
     def _finish(self, at: Cursor) -> bool:
         """Move to the next epoch, unless the cursor has moved.
 
-        An interrupt comes either before or after the move.
+        An interrupt takes effect either before or after the move.
         """
         options, progress = self._options, self._progress
         is_empty = options.planner.drop_last and not at.step
@@ -281,7 +281,7 @@ class BatchIterator(Iterator[Any]):
 
     @property
     def is_unopened(self) -> bool:
-        """Whether no batch was asked for."""
+        """Whether no batch was requested yet."""
         return not self._plans
 
     def close(self) -> None:

@@ -231,7 +231,7 @@ class Loader(Generic[B]):
                 _log.info("this loader is %s", planner.rank)
 
     def _follow(self, find_rank: RankFinder) -> None:
-        """Take the rank from `find_rank`, now and at each beginning of an epoch.
+        """Take the rank from `find_rank`, now and at the start of each epoch.
 
         Raises a ValueError as `_begin_at` does.
         """
@@ -597,7 +597,7 @@ class Loader(Generic[B]):
             )
 
         def __array__(self, *_: object, **__: object) -> NoReturn:
-            """Raise a TypeError: NumPy and Keras convert what has this method."""
+            """Raise a TypeError: NumPy and Keras convert objects with this method."""
             raise TypeError(
                 "a Loader yields batches and is not an array: loop over it; for Keras, "
                 'write model.fit(fr.keras.PyDataset(loader, label_key="label"), '

@@ -277,7 +277,7 @@ class Planner:
     def settled(
         self, seed: int, epoch: int, step: int, phase: int
     ) -> tuple[int, int, int, int]:
-        """Return a place, or the start of the next epoch if it is the end of one."""
+        """Return a step, or step 0 of the next epoch if it is the end of its epoch."""
         if step and step == self.plan(seed, epoch, phase).n_steps:
             epoch, step, phase = epoch + 1, 0, 0
         return seed, epoch, step, phase

@@ -49,8 +49,8 @@ class Conversion:
     Attributes
     ----------
     convert : callable
-        ``convert(batch)`` returns the dict to deliver. It is called in the consumer's
-        thread, in the order of the batches, and after an interrupt again for batches
+        ``convert(batch)`` returns the dict to deliver. The consumer's thread calls it
+        in the order of the batches. After an interrupt, it is called again for batches
         that were not delivered.
     n_ahead : int
         The number of batches to convert ahead of the delivered one.

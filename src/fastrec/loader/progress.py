@@ -38,7 +38,7 @@ class Iteration:
         self._gaps |= {(region.path, region.begin): region for region in regions}
 
     def add_rows(self, n_before: int, rows: Sequence[SkippedRow]) -> None:
-        """Add the skipped or masked rows of a batch after the first `n_before`."""
+        """Add the skipped or masked rows of a batch after the first `n_before` rows."""
         regions = [row.region for row in rows]
         if not n_before:
             _log.warning(
@@ -69,7 +69,7 @@ class Cursor(NamedTuple):
     n_skipped: int  # rows in the report
 
     def begun(self) -> Cursor:
-        """Return where a new ``for`` begins: after an epoch of which a batch was taken."""
+        """Return where a new ``for`` begins: in the next epoch, if this one has begun."""
         place = (self.epoch + 1, 0, 0) if self.is_begun else self[2:5]
         return Cursor(Iteration(), self.seed, *place, False, *self[6:9], 0)
 

@@ -50,7 +50,7 @@ ALONE = Rank(0, 1, "alone")
 
 
 def first_rank(rank: int | Rank | None, world_size: int | None) -> Rank:
-    """Return the rank that the caller passed, or an adapter found, or of this process."""
+    """Return the rank that the caller passed or an adapter found, or detect it."""
     if isinstance(rank, Rank):
         return rank
     if rank is None and world_size is None:
@@ -63,8 +63,8 @@ def first_rank(rank: int | Rank | None, world_size: int | None) -> Rank:
 def current_rank(known: Rank) -> Rank:
     """Return the rank of this process: that of a process group, or of a launcher.
 
-    A rank that was given stays. So does the one that a loader has if this process knows
-    none, such as a worker process that unpickled the loader.
+    Returns `known` if the caller passed it, or if this process has no rank, as in a
+    worker process that unpickled the loader.
     """
     if known.is_given:
         return known
