@@ -90,7 +90,7 @@ def as_text(name: object) -> str:
 
 
 def escaped(value: object) -> Html:
-    """Return a text as HTML."""
+    """Escape a value for HTML; return Html unchanged."""
     import html  # slow to import
 
     return value if isinstance(value, Html) else Html(html.escape(printable(value)))

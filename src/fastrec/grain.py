@@ -25,7 +25,7 @@ def __dir__() -> list[str]:
 class DataSource(RandomAccessDataSource):
     """Random-access source for Grain, which reads it in its threads and processes.
 
-    For ``grain.DataLoader`` and ``grain.MapDataset.source``. Grain 0.2 asks for rows one
+    For ``grain.DataLoader`` and ``grain.MapDataset.source``. Grain 0.2 reads rows one
     by one; a `fastrec.Loader` reads whole batches, and orders and resumes them itself.
     A row that cannot be read raises, whatever `on_error` of the dataset is.
 

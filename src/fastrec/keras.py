@@ -71,7 +71,7 @@ class PyDataset(keras.utils.PyDataset):
     and ``shuffle=True`` to the loader, which shuffles records instead of batches.
 
     The dataset owns the loader while Keras uses it, and moves it to the next epoch when
-    all batches were asked for and Keras ends its epoch. To resume a run, set the loader
+    all batches were requested and Keras ends its epoch. To resume a run, set the loader
     to the epoch that `fit` begins with: ``loader.set_epoch(initial_epoch)``, or load its
     state. Keras restarts a partially trained epoch.
 
@@ -179,7 +179,7 @@ class PyDataset(keras.utils.PyDataset):
 
     @property
     def num_batches(self) -> int:
-        """The steps of the loader's epoch."""
+        """The number of batches in the loader's epoch."""
         return len(self)
 
     def __len__(self) -> int:
@@ -233,7 +233,7 @@ class PyDataset(keras.utils.PyDataset):
         return batch
 
     def _steps_asked(self) -> set[int]:
-        """Return the steps of the loader's epoch that were asked for."""
+        """Return the steps of the loader's epoch that Keras has requested."""
         if self._asked[0] != self._loader.epoch:
             self._asked = (self._loader.epoch, set())
         return self._asked[1]
@@ -243,7 +243,7 @@ class PyDataset(keras.utils.PyDataset):
         self._is_within_epoch = True
 
     def on_epoch_end(self) -> None:
-        """Move the loader to its next epoch, if all of this one was asked for.
+        """Move the loader to its next epoch, if Keras has requested all of this one.
 
         Keras also calls this after it looked at a batch, before the first epoch, and
         after every ``steps_per_epoch``, when it continues the same pass.

@@ -21,14 +21,14 @@ def check_instance(function: str, value: object, kind: type, example: str) -> No
 
 
 def true_or_false(name: str, value: object) -> bool:
-    """Return `value` as a bool, or raise naming the option `name`."""
+    """Return `value` as a bool, or raise a TypeError that names the option."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise TypeError(f"{name} must be True or False, got {value!r}")
 
 
 def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
-    """Return `value` as an int of 0 to `maximum`, or raise naming the option `name`."""
+    """Return `value` as an int of 0 to `maximum`, or raise an error that names it."""
     return _int_between(name, value, 0, maximum)
 
 
@@ -47,7 +47,7 @@ def _int_between(name: str, value: object, minimum: int, maximum: int) -> int:
 
 
 def positive_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
-    """Return `value` as an int of 1 to `maximum`, or raise naming the option `name`."""
+    """Return `value` as an int of 1 to `maximum`, or raise an error that names it."""
     return _int_between(name, value, 1, maximum)
 
 

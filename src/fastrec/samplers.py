@@ -48,7 +48,7 @@ def balanced(
     batch_size : int
         Rows in a global batch; the last one of an epoch may have fewer.
     length : int, optional
-        Draws in an epoch; by default as many as there are records.
+        Draws in an epoch; by default the number of records.
 
     Returns
     -------
@@ -271,7 +271,7 @@ def weighted(
     batch_size : int
         Rows in a global batch; the last one of an epoch may have fewer.
     length : int, optional
-        Draws in an epoch; by default as many as there are records.
+        Draws in an epoch; by default the number of records.
 
     Returns
     -------

@@ -220,13 +220,13 @@ _running = _Running()
 class TaskPool:
     """Threads that run tasks in the order of `submit`.
 
-    `stop` calls `cancel`, which should make running tasks return early, waits for them,
-    and then calls `at_end`. Garbage collection of the pool stops it, too.
+    `stop` calls `cancel`, which should make running tasks return early. It waits for the
+    tasks, and then calls `at_end`. Garbage collection of the pool stops it, too.
 
     Attributes
     ----------
     ending : Task
-        It stops the pool.
+        The task that stops the pool.
     """
 
     def __init__(

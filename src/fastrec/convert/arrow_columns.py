@@ -153,7 +153,7 @@ def _refusal(field: pa.Field, hint: str) -> SchemaError:
 
 
 def _hint(kind: pa.DataType) -> str:
-    """Return how to store values of a type that no feature has."""
+    """Return a hint how to store values of a type that no feature supports."""
     if pa.types.is_nested(kind):
         return "make its fields separate columns, with pyarrow.Table.flatten()"
     cast = ""

@@ -63,8 +63,8 @@ class Source(ABC):
         ------
         dict of str to column
             The argument of ``Writer.write_batch``: ndarrays, BytesArrays, RaggedArrays,
-            or lists and masked arrays if values are missing. All have the same length, at
-            least 1, and together about 16 MiB, unless one row is larger.
+            or lists and masked arrays if values are missing. All have the same length,
+            at least 1. Together they take about 16 MiB, unless one row is larger.
 
         Raises
         ------

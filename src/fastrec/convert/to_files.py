@@ -146,8 +146,8 @@ def write_images(
     KeyError
         If the dataset has no column `image`.
     SchemaError
-        If a row has not one byte string, an unknown format, or a file name that leads
-        out of `directory`.
+        If a row does not have exactly one byte string, the format is unknown, or a file
+        name leads out of `directory`.
     FileExistsError
         If a file exists and `overwrite` is False, or two rows have the same file name.
         Earlier images remain.

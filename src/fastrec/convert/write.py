@@ -52,7 +52,7 @@ def write(
         Arrow table                   an object with ``__arrow_c_stream__``: of pyarrow,
                                       pandas, polars, DuckDB, ...; needs pyarrow
         ``datasets.Dataset``          of Hugging Face; needs pyarrow. Images are written
-                                      as they are stored, also of an IterableDataset
+                                      unchanged, also those of an IterableDataset
         ============================  ==================================================
 
         Rows and tables are written in pieces, so a generator may yield more than fits

@@ -39,7 +39,7 @@ _TASKS_PER_CPU = 8  # so that the tasks of the last CPU take little time
 def cluster(address: str) -> Iterator[None]:
     """Connect to the Ray cluster at `address`, and disconnect at the end.
 
-    Raises a ConnectionError if there is none.
+    Raises a ConnectionError if it cannot connect.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
@@ -64,7 +64,7 @@ def run_tasks(
 ) -> list[_T]:
     """Run picklable functions as tasks, each on one CPU; return their results.
 
-    Tasks run in the current directory, where a node has it. `progress` receives the sum
+    Tasks run in the current directory, if the node has it. `progress` receives the sum
     of the sizes of tasks that are done, and the total. The first error cancels the other
     tasks.
     """

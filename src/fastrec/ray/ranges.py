@@ -105,8 +105,8 @@ def _sent(index: _core.Index, first: int, last: int) -> _Offsets:
 def _index(path: str, sent: _Offsets) -> _core.Index:
     """Return an index with the offsets that `_sent` returned.
 
-    The records before `first`, and one after the last, keep the numbers of the others
-    true. They are not read.
+    Placeholders before `first` and after the last record keep record numbers correct.
+    They are not read.
     """
     version, first, begin, sizes, n_records = sent
     offsets = np.full(n_records + 1, version[0], np.uint64)

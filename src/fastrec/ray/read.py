@@ -4,8 +4,8 @@
 
     files -> indexes on the driver -> ranges of about equal bytes -> read tasks -> blocks
 
-A read task has the offsets of its records, so workers need no index. It reads nothing
-else, and decodes its columns only.
+A read task has the offsets of its records, so workers need no index. It reads only these
+records, and decodes only its columns.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class TFRecordsDatasource(Datasource):
         self._read(dataset, types)
 
     def _read(self, dataset: Dataset, types: dict[str, Any]) -> None:
-        """Set what is read."""
+        """Set the dataset to read, and the schema of its blocks."""
         self._dataset, self._types, self._schema = dataset, types, None
         if not has_functions(dataset):
             reader = RecordBatchReader(dataset, batch_size=1, **types)
@@ -176,7 +176,7 @@ class TFRecordsDatasource(Datasource):
         self._row_bytes = max(1.0, dataset._row_bytes())
 
     def supports_projection_pushdown(self) -> bool:
-        """Whether columns that a query does not need are not read."""
+        """Whether Ray may select the columns to read with `apply_projection`."""
         return self._is_counted and self._dataset.on_error == "raise"
 
     def apply_projection(self, projection_map: dict[str, str] | None) -> Datasource:

@@ -65,7 +65,7 @@ def write_tfrecords(
 ) -> list[str]:
     """Write the rows of a Ray Data dataset as TFRecord files of tf.train.Examples.
 
-    The files appear under their final names when all are complete. Rows are in the files
+    The files appear under their final names when all are complete. Each row is written
     exactly once, even if tasks are retried. If the job fails, there are no files.
 
     Parameters

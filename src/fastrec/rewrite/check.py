@@ -63,7 +63,7 @@ class FileCheck:
     `content_bytes` is the number of uncompressed bytes that were read. `n_records` counts
     records whose checksums match, including repaired ones. `damaged` is sorted by offset.
     `unreadable` is the reason if the file could not be read, else "". `had_stale_index`
-    is whether the cached index of the file had other records, and was built again.
+    is whether the cached index did not match the file and was rebuilt.
     """
 
     path: str

@@ -145,8 +145,8 @@ def _leaf(at: StoredColumn, content: Mapping[str, Any]) -> StoredColumn:
 def _class_and_content(node: object) -> tuple[str, Mapping[str, Any]]:
     """Return the class of a connector and its arguments.
 
-    Versions of TFDS write a Feature proto as JSON; or type, content and proto_cls, where
-    the content may be JSON in a string; or arguments of the class.
+    The JSON depends on the version of TFDS: a Feature proto, the class's arguments, or
+    the keys type, content and proto_cls. The content may be a string of JSON.
     """
     if not isinstance(node, Mapping):
         raise SchemaError(f"features.json must consist of dicts, got {node!r}")

@@ -1,4 +1,4 @@
-"""fastrec.torch: batches as tensors, and data sets for torch's DataLoader.
+"""fastrec.torch: batches as tensors, and datasets for torch's DataLoader.
 
 * `loader` returns a loader whose batches are tensors, on the CPU or on a device,
 * `Dataset` is map-style: samplers choose its rows, which are read batch by batch,

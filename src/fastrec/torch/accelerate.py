@@ -1,4 +1,4 @@
-"""Accelerate: what it must know of loaders, and what it must not divide."""
+"""Accelerate: report the end of epochs to it, and reject data that it divides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _accelerate() -> Any:
 
 
 class Announcer:
-    """Tells accelerate which loader is read, and whether its last batch was delivered.
+    """Reports the running loader to accelerate, and when its last batch is delivered.
 
     `Accelerator.accumulate` applies the gradients of a last, smaller group of batches
     if it knows the end of the epoch.

@@ -20,7 +20,7 @@ _ALIGNMENT = 64  # of columns in a block, enough for any dtype
 
 
 def page_locked(n_bytes: int) -> npt.NDArray[np.uint8]:
-    """Return page-locked memory, which torch keeps and recycles: an allocator."""
+    """Allocate page-locked memory, which torch recycles."""
     # The memory outlives the inference mode that may be on now.
     with torch.inference_mode(False):
         memory = _locked(n_bytes)
@@ -51,7 +51,7 @@ class BlockTensor:
         )
 
     def place(self, tensor: torch.Tensor) -> int | None:
-        """Return at which byte of the block a tensor begins, if it lies there whole."""
+        """Return the offset of a tensor in the block; None if it cannot be a view."""
         begin: int = tensor.data_ptr() - self._address
         is_inside = begin >= 0 and begin + tensor.nbytes <= len(self.bytes)
         is_aligned = begin % tensor.element_size() == 0
@@ -65,7 +65,7 @@ def view_at(memory: torch.Tensor, tensor: torch.Tensor, begin: int) -> torch.Ten
 
 
 def block_tensors(batch: Mapping[str, Any]) -> list[BlockTensor]:
-    """Return the blocks that columns of a batch lie in."""
+    """Return the blocks that hold columns of a batch."""
     blocks = {}
     for column in batch.values():
         for array in _arrays(column):

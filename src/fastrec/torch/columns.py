@@ -147,7 +147,7 @@ def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> TensorBat
 
 
 def as_asked(columns: Batch, ragged: RaggedAs) -> Batch:
-    """Return columns whose `Jagged` rows are nested tensors, if `ragged` says so."""
+    """Convert `Jagged` columns to nested tensors if `ragged` is "nested"."""
     if ragged == "offsets":
         return columns
     return {
@@ -203,7 +203,7 @@ def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
         array = array.copy()  # tensors can always be written to
     if not dtype.isnative:
         raise TypeError(
-            f"torch has no dtypes of another byte order ({dtype.str}): let a transform "
+            f"torch does not support this byte order ({dtype.str}): let a transform "
             f'call .astype("{dtype.name}")'
         )
     try:

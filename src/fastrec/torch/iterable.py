@@ -175,12 +175,12 @@ _SEED_BIAS = 1 << 63  # seeds are unsigned, words are signed
 
 
 class _SharedEpoch:
-    """What a dataset, in the process that made it, shares with its workers.
+    """Shared memory of a dataset, in the process that created it, and its workers.
 
     A DataLoader calls ``__iter__`` once a pass in every worker, and nothing in their
-    parent. So they share rows of words: the number of epochs that were set, the epoch and
-    the seed of the next pass; the epochs that were set before each worker began its pass,
-    plus one; and the position of each worker's next batch in the state that it loaded.
+    parent. So they share three rows of words: the number of epochs that were set, the
+    epoch and the seed of the next pass; for each worker, the epochs that were set before
+    its pass, plus one; and for each worker, the next position in its loaded state.
     """
 
     def __init__(self, seed: int, epoch: int) -> None:
@@ -211,7 +211,7 @@ class _SharedEpoch:
         self._words[0, :2] = self._n_set, epoch
 
     def is_again(self, worker: int | None) -> bool:
-        """Begin a pass, and return whether no epoch was set since the one before."""
+        """Begin a pass, and return whether no epoch was set since the previous pass."""
         begun, n_set = self._words[1], self._n_set
         if worker is None:
             return self._owner == os.getpid() and int(begun.max()) > n_set
@@ -225,12 +225,12 @@ class _SharedEpoch:
         return False
 
     def resume(self, worker: int, position: int, seed: int) -> None:
-        """Report where the state of a worker has its next batch, and its seed."""
+        """Share the position and the seed of the state that a worker has loaded."""
         self._words[0, 2] = seed - _SEED_BIAS
         self._words[2, worker] = position
 
     def finish(self, worker: int, epoch: int) -> None:
-        """Do not count the pass of a worker whose state is that of an epoch's end."""
+        """Move to the next epoch, and do not count the pass of a worker at its end."""
         self._words[0, 1] = epoch + 1
         self._words[1, worker] -= 1
 
@@ -285,7 +285,7 @@ class _Pass(Iterator[TensorBatch]):
         self._begin_at(self._worker)
 
     def _begin_at(self, turn: int) -> None:
-        """Begin at the loader's step, from which this worker makes the `turn`-th."""
+        """Begin `turn` steps after the loader's step."""
         self._begin = self._loader._progress.cursor
         self._step = self._begin.step + turn  # the next one, with other workers
         self._state: dict[str, Any] = {}  # of the loader; empty until it is asked for
@@ -295,7 +295,7 @@ class _Pass(Iterator[TensorBatch]):
             self._batches = iter(self._loader)
 
     def _resume(self, state: Mapping[str, Any]) -> None:
-        """Begin at the first of the next batches in the states of all workers."""
+        """Resume at the earliest position in the loaded states of all workers."""
         position, first = self._shared.resumed_at(self._n_workers)
         self._loader.load_state_dict({**state, "position": position})
         self._is_finished = self._loader.epoch != state["epoch"]  # at its end
@@ -347,7 +347,7 @@ class _Pass(Iterator[TensorBatch]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Move to the place of the same worker of the same number of workers.
+        """Move to the state of this worker; the number of workers must be the same.
 
         Batch size and world size may differ: the rest of the epoch is delivered once.
         """
@@ -393,5 +393,5 @@ def _check_workers(loader: Loader[Any], n_workers: int) -> None:
         )
     if n_workers > 1 and loader._options.max_errors is not None:
         raise ValueError(
-            "max_errors= requires num_workers <= 1, because each worker counts alone"
+            "max_errors= requires num_workers <= 1: each worker counts only its errors"
         )

@@ -67,7 +67,7 @@ def loader(
 
     On the CPU, tensors share the memory of the batch, and nothing is copied. For a CUDA
     device, columns that share a block of memory are copied together, from page-locked
-    memory, on a separate stream, while the batch before is computed with. Only the
+    memory, on a separate stream, while the loop uses the previous batch. Only the
     stream that is current when the batch is delivered waits for the copy.
 
     Parameters
@@ -144,7 +144,7 @@ def loader(
 
 
 def _check_page_locked(target: torch.device) -> None:
-    """Raise a RuntimeError now, rather than in the loop, without page-locked memory."""
+    """Raise a RuntimeError before the loop if page-locked memory is unavailable."""
     exists = target.type == "cuda" and torch.cuda.is_available()
     try:
         # Without the context, torch would initialise the first GPU, too.
@@ -224,7 +224,7 @@ class SideStream:
 
 @dataclass
 class _UnderWay:
-    """A batch whose memory is being copied; no event yet while copies are begun."""
+    """A batch whose memory is being copied; `event` is set after all copies began."""
 
     batch: Batch
     event: Any = None
@@ -235,7 +235,7 @@ _Arriving: TypeAlias = "tuple[Batch, list[torch.Tensor], Any]"
 
 
 class CopiesAhead:
-    """Copies batches to a device while it computes; any thread may begin.
+    """Copies batches to a device while it computes; any thread may begin a copy.
 
     A batch is kept until its copies are complete, so that its memory is not reused.
     """

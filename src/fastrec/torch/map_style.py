@@ -29,7 +29,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
     `IterableDataset` or `loader`.
 
     ``data[i]`` is a row, a dict of tensors and ``bytes``; a slice, an index array, a list
-    of numbers or a mask gives a dict of columns, as `tensors` makes them. A row that
+    of numbers or a mask returns a dict of columns, as `tensors` does. A row that
     cannot be read raises, whatever `on_error` of the dataset is. The dataset can be
     pickled, and read in processes that are forked or spawned.
 
@@ -84,8 +84,8 @@ class Dataset(torch.utils.data.Dataset[Any]):
 class Rows(Sequence[Row]):
     """The rows of a batch, as a ``collate_fn`` gets them.
 
-    To the one of torch it is a list of dicts. `collate` takes the columns, and rows are
-    never made.
+    For torch's ``default_collate`` it is a list of dicts. `collate` uses the columns
+    directly, and creates no rows.
     """
 
     def __init__(self, batch: Batch, ragged: RaggedAs) -> None:
@@ -117,7 +117,7 @@ class Rows(Sequence[Row]):
 
 
 def _of_row(row: Row, ragged: RaggedAs) -> Row:
-    """Return the values of a row as tensors, if torch has such values."""
+    """Return the values of a row as tensors, if torch supports them."""
     arrays = {
         name: np.array(value) if isinstance(value, np.generic) else value
         for name, value in row.items()

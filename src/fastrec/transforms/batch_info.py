@@ -67,11 +67,11 @@ class BatchInfo:
     seed, epoch, step : int
         The loader's seed, and the epoch and step of this batch.
     positions : ndarray of int64, shape (rows,)
-        The position of each row in the epoch; -1 for rows of padding
+        The position of each row in the epoch; -1 for padding rows
         (``pad_last=True``).
     records : ndarray of int64, shape (rows,)
-        The number of each row's record in the dataset, or -1. The records of datasets
-        that are joined are numbered one dataset after another.
+        The number of each row's record in the dataset, or -1. Joined datasets are
+        numbered one after another.
     """
 
     seed: int

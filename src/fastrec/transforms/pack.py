@@ -62,7 +62,7 @@ def pack_columns(
         Values in a row.
     rows : int, optional
         Rows in every batch of this rank: missing rows are added, with segment ids of 0.
-        By default as many as the records need.
+        By default the number that the records need.
     truncate : bool, default False
         Truncate records that are longer than `length`; by default they are an error.
 

@@ -228,11 +228,11 @@ class ShardWriter:
 
     @property
     def n_bytes(self) -> int:
-        """The bytes of their frames, before compression."""
+        """The size of the submitted frames in bytes, before compression."""
         return sum(shard.n_bytes for shard in self._shards)
 
     def adopt(self, files: Sequence[str]) -> None:
-        """Take complete files as the shards, instead of the empty one that is open."""
+        """Use complete files as the shards, and discard the empty open shard."""
         for shard in self._shards:
             shard.file.discard()
         self._lanes = []
@@ -352,7 +352,7 @@ class ShardWriter:
     def attempt(
         self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """Check, and call a function; if it raises or is interrupted, fail for good."""
+        """Call a function; after an error or interrupt, every later call fails."""
         self.check()
         try:
             return function(*args, **kwargs)
@@ -436,7 +436,7 @@ class _Shard:
         return partial(self._commit, next(self._sequence), finish)
 
     def _commit(self, number: int, write: Callable[[], object]) -> None:
-        """Make all writes that are next in the sequence, unless another thread does."""
+        """Run all writes that are next in sequence, unless another thread runs them."""
         self._ready[number] = write
         while self._n_done in self._ready and self._writing.acquire(blocking=False):
             try:

@@ -91,7 +91,7 @@ class Writer:
         0 to 9 as in zlib; 6 by default.
     sync : bool, default True
         Flush files to the disk before renaming them. If False, files that were written
-        shortly before a power cut may be missing, cut or partly zeros.
+        shortly before a power cut may be missing, truncated or partly zero.
     num_threads : int, optional
         Threads that encode batches, compress and write; 0 uses the caller's thread. By
         default one per usable CPU. The files do not depend on it.
@@ -383,7 +383,7 @@ class Writer:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of their frames, before compression."""
+        """Size of the frames written so far in bytes, before compression."""
         return int(self._spread[1]) + sum(buffer.n_bytes for buffer in self._buffers)
 
     def __enter__(self) -> Self:
