@@ -19,7 +19,7 @@ import pytest
 
 import fastrec as fr
 from fastrec.compat import tf_io
-from fastrec.dataset.adapted import LoaderKeywords
+from fastrec.loader.options import LoaderKeywords
 
 
 def double(batch: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

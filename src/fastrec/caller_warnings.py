@@ -10,10 +10,18 @@ from types import FrameType
 _PACKAGE = os.path.dirname(__file__) + os.sep
 
 
+def _is_ours(frame: FrameType) -> bool:
+    # A constructor that `dataclass` generates has no file.
+    name = str(frame.f_globals.get("__name__"))
+    return name.startswith("fastrec.") or (
+        frame.f_code.co_filename.startswith(_PACKAGE)
+    )
+
+
 def calling_frame() -> tuple[FrameType, int]:
     """Return the nearest frame outside of fastrec, and how far it is from the caller."""
     frame, level = sys._getframe(1), 0
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and _is_ours(frame):
         frame = frame.f_back
         level += 1
     return frame, level

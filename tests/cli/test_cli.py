@@ -228,7 +228,8 @@ def test_demo_replaces_no_file(tmp_path: Path) -> None:
 
 def test_pictures_are_grey_and_of_all_kinds() -> None:
     pictures, labels = garments.pictures(6000, seed=3)
-    assert (pictures.shape, pictures.dtype) == ((6000, 28, 28), np.uint8)
+    assert pictures.shape == (6000, 28, 28)
+    assert pictures.dtype == np.uint8
     assert set(labels.tolist()) == set(range(len(garments.KINDS)))
     again, _ = garments.pictures(6000, seed=3)
     other, _ = garments.pictures(6000, seed=4)

@@ -67,7 +67,7 @@ def check_numbers(found: Any, values: npt.NDArray[Any]) -> None:
     scale = float(np.abs(wide).max())
     assert found.avg == pytest.approx(wide.mean(), rel=1e-9, abs=1e-9 * scale)
     assert found.std == pytest.approx(wide.std(), rel=1e-6, abs=1e-7 * scale)
-    assert found.min <= found.q25 <= found.q50 <= found.q75 <= found.max  # type: ignore[operator]
+    assert found.min <= found.q25 <= found.q50 <= found.q75 <= found.max
 
 
 def check_common(found: Any, values: list[Any]) -> None:

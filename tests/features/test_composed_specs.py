@@ -236,9 +236,8 @@ def test_sparse_arrays_are_arrays_of_rows() -> None:
     ):
         assert s[index].to_dense().tolist() == dense[index].tolist()
     batches = [{"s": s}, {"s": s[:0]}, {"s": s[2:4]}]
-    assert fr.concat_batches(batches)["s"].to_dense().tolist() == (
-        [*dense.tolist(), *dense[2:4].tolist()]
-    )
+    joined: Untyped = fr.concat_batches(batches)
+    assert joined["s"].to_dense().tolist() == [*dense.tolist(), *dense[2:4].tolist()]
     for twin in (copy.copy(s), copy.deepcopy(s), pickle.loads(pickle.dumps(s))):
         assert twin.equals(s)
     assert not s[1:].equals(s[:-1])

@@ -73,7 +73,7 @@ class RecordReader {
   std::shared_ptr<FileTable> files_;
   // The slot of a file is its number modulo the size, a power of two.
   std::vector<OpenFile> mapped_;
-  OpenFile read_;                 // the last file read by pread; it holds a descriptor
+  OpenFile read_;  // the last file read by pread; it holds a descriptor
   std::span<const Place> places_;
   std::size_t next_ = 0;
   Buffer buffer_;
