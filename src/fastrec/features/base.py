@@ -1,7 +1,7 @@
 """Base class of the feature specs, and validation of their arguments.
 
-A spec is a frozen dataclass whose constructor checks its arguments. It requests one or
-more `Column` from the core, and composes the user's columns from the core's arrays.
+A spec is a frozen dataclass whose constructor checks its arguments. A spec
+requests one or more columns from the core and builds batch columns from the arrays.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from fastrec.arrays.batch import Array
 from fastrec.arrays.layout import is_int
 from fastrec.errors import SchemaError
 
-# Far above the size of any record; far below values whose batch sizes would overflow.
+# Larger than any record, but small enough that batch sizes do not overflow.
 MAX_VALUES = 2**40
 
-# NumPy dtype kind -> kind of the Feature list that holds its values.
+# NumPy dtype kind -> kind of the tf.train.Feature that stores the values.
 _KIND_OF = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}
 
-_BFLOAT16 = "bfloat16"  # registered with NumPy by importing ml_dtypes
+_BFLOAT16 = "bfloat16"  # importing ml_dtypes registers it with NumPy
 
 _T = TypeVar("_T")
 
-# Columns and their names, in batch order.
+# (name, column) pairs in batch order.
 ComposedColumns: TypeAlias = "Sequence[tuple[str | bytes, Array]]"
 
 
 class Column(NamedTuple):
-    """A column to request; ``ColumnSpec`` in ``src/cpp/batch/schema.h``."""
+    """A request for a column, like ``ColumnSpec`` in ``src/cpp/batch/schema.h``."""
 
     name: str | bytes
     key: bytes
@@ -58,7 +58,7 @@ class Column(NamedTuple):
 
 
 def checked_shape(shape: object) -> tuple[int, ...]:
-    """Return a shape without unknown sizes as a tuple, or raise a SchemaError."""
+    """Return `shape` as a tuple of known sizes, or raise a SchemaError."""
     sizes = [shape] if isinstance(shape, (int, np.integer)) else shape
     if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Sequence):
         raise SchemaError(
@@ -75,7 +75,7 @@ def checked_shape(shape: object) -> tuple[int, ...]:
 
 
 def checked_item(shape: object) -> tuple[int, ...]:
-    """Return the shape of an item, or raise a SchemaError if it has no values."""
+    """Return an item's shape as a tuple, or raise a SchemaError if a size is 0."""
     checked = checked_shape(shape)
     if 0 in checked:
         raise SchemaError(f"item shape must not have a size of 0, got {checked}")
@@ -83,12 +83,12 @@ def checked_item(shape: object) -> tuple[int, ...]:
 
 
 def as_bytes(key: str | bytes) -> bytes:
-    """Return a feature's key as UTF-8."""
+    """Return a feature's key as UTF-8 bytes."""
     return key.encode() if isinstance(key, str) else key
 
 
 def checked_key(key: object, name: str = "key") -> str | bytes | None:
-    """Return a feature's key or None, or raise a SchemaError."""
+    """Return `key` if it is str, bytes or None, or raise a SchemaError."""
     if key is not None and not isinstance(key, (str, bytes)):
         raise SchemaError(f"{name} must be a str or bytes, got {key!r}")
     return key
@@ -121,7 +121,7 @@ def checked_choice(name: str, value: _T, choices: Sequence[object]) -> _T:
 
 
 def checked_dtype(dtype: object) -> str:
-    """Return the name of a column's dtype: ``"bytes"`` or a NumPy name."""
+    """Return the name of `dtype`: ``"bytes"`` or the name of a NumPy dtype."""
     if isinstance(dtype, str) and dtype in ("bytes", "string"):
         return "bytes"
     if dtype is bytes or dtype is str:
@@ -138,7 +138,7 @@ def checked_dtype(dtype: object) -> str:
 
 
 def numpy_dtype(dtype: object) -> np.dtype[Any]:
-    """Return a NumPy dtype in native byte order, or raise a SchemaError."""
+    """Return `dtype` as a native-endian NumPy dtype, or raise a SchemaError."""
     if isinstance(dtype, str) and dtype == _BFLOAT16:
         try:
             import ml_dtypes  # noqa: F401
@@ -159,7 +159,7 @@ def numpy_dtype(dtype: object) -> np.dtype[Any]:
 
 
 def frozen(value: object) -> object:
-    """Return lists and arrays as nested tuples, which are hashable."""
+    """Convert lists and arrays to nested tuples, which are hashable."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, (list, tuple)):
@@ -184,7 +184,7 @@ def default_strings(default: object, n_values: int) -> list[bytes]:
 def default_bytes(
     default: object, dtype: str, shape: tuple[int, ...]
 ) -> bytes | list[bytes] | None:
-    """Return `default` as the raw bytes, or the byte strings, of one row."""
+    """Return one row of `default` as raw bytes of numbers or as byte strings."""
     if default is None:
         return None
     if dtype == "bytes":
@@ -197,14 +197,14 @@ def default_array(
 ) -> npt.NDArray[Any]:
     """Return `default` as the values of one row, or raise a SchemaError.
 
-    As in TensorFlow, nothing is broadcast.
+    `default` is not broadcast, as in TensorFlow.
     """
     try:
         array = np.asarray(default)
     except ValueError:  # rows of different lengths
         raise SchemaError(f"default must be an array, got {default!r}") from None
-    # Allow safe casts and casts within a kind: 0 for a float, but not 0.5 for an
-    # integer.
+    # Accept integers for a float dtype, such as 0, but not floats for an integer
+    # dtype, such as 0.5.
     is_exact = array.dtype.kind in {"b": "b", "i": "iub", "u": "iub"}.get(
         dtype.kind, "iubfc" if dtype.kind == "c" else "iubf"
     )
@@ -222,14 +222,14 @@ def default_array(
 
 
 class RowRule(NamedTuple):
-    """A constraint across columns of each row. Columns are given by number."""
+    """A constraint on several columns of each row; columns are given by number."""
 
-    values: int  # a ragged column
+    values: int  # number of a ragged column
     partitions: Sequence[tuple[str, int, int]] = ()  # kind, column, length
     indices: Sequence[tuple[int, int]] = ()  # column, size of the dimension
 
     def placed(self, first: int, step: int = 1) -> RowRule:
-        """Return the rule with column ``first + step * i`` in place of column `i`."""
+        """Return the rule with each column number `i` set to ``first + step * i``."""
         return RowRule(
             first + step * self.values,
             [(kind, first + step * i, length) for kind, i, length in self.partitions],
@@ -241,19 +241,19 @@ class RowRule(NamedTuple):
 class Spec:
     """Base class of the specs.
 
-    `key` is the feature's name; None means that of the column.
+    `key` is the feature's name; None means the column name.
     """
 
     key: str | bytes | None = field(default=None, kw_only=True)
 
-    _n_positional: ClassVar[int] = 2  # leading arguments, without names in the repr
+    _n_positional: ClassVar[int] = 2  # number of positional arguments in the repr
 
     def _set(self, **values: object) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def _arguments(self, module: str) -> list[str]:
-        """Return the arguments of the repr; `module` is a prefix of class names."""
+        """Return the arguments in the repr; `module` is the prefix of class names."""
         cls: Any = type(self)
         given = [
             (getattr(self, name), name, default) for name, default in _parameters(cls)
@@ -294,13 +294,13 @@ class Spec:
         )
 
     def _strings(self, name: str | bytes, layout: str = "dense") -> Column:
-        """Return a column of byte strings, which Python code decodes."""
+        """Return a column of byte strings that Python code decodes."""
         default = None if getattr(self, "default", None) is None else [b""]
         head = (name, self._key_of(name), "bytes", layout, np.dtype(np.uint8), ())
         return Column(*head, repr(self), default=default)
 
     def _rules(self) -> list[RowRule]:
-        """Return the constraints across `_columns`, numbered from 0."""
+        """Return the constraints on `_columns`, whose numbers start at 0."""
         return []
 
     def _names(self, name: str | bytes) -> list[str | bytes]:
@@ -309,15 +309,15 @@ class Spec:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the core's array is the batch's column, without `_compose`."""
+        """Whether the core's array is the batch column; if not, call `_compose`."""
         return True
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        """Return the columns of a batch, made from the core's arrays of `_columns`."""
+        """Build the columns of a batch from the core's arrays for `_columns`."""
         raise NotImplementedError
 
     def _row_type(self) -> str:
-        """Describe a row; columns with equal texts can be concatenated."""
+        """Describe a row; columns with equal descriptions can be concatenated."""
         column = self._columns("")[0]
         is_bytes = column.kind == "bytes" and column.layout != "raw"
         of = "bytes" if is_bytes else column.dtype
@@ -326,7 +326,7 @@ class Spec:
 
 
 def _text_of(value: Any, module: str) -> str:
-    """Return an argument of a spec as text."""
+    """Return the repr of an argument of a spec."""
     if hasattr(value, "_text"):
         return str(value._text(module))
     if isinstance(value, tuple) and value and hasattr(value[0], "_text"):
@@ -341,17 +341,17 @@ def _parameters(spec: Any) -> list[tuple[str, object]]:
 
 
 def value_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the dtype of a column's buffer: uint8 for byte strings."""
+    """Return the dtype of a column's buffer, which is uint8 for byte strings."""
     return np.dtype(np.uint8) if dtype == "bytes" else numpy_dtype(dtype)
 
 
 def kind_of(dtype: str) -> str:
-    """Return the kind of the Feature list that holds values of `dtype`."""
+    """Return the kind of the tf.train.Feature that stores values of `dtype`."""
     if dtype in ("bytes", _BFLOAT16):
         return "bytes" if dtype == "bytes" else "float"
     return _KIND_OF[np.dtype(dtype).kind]
 
 
 def is_opaque(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype is raw memory or text, which has no byte order."""
+    """Return whether `dtype` is void, bytes or str, which are not byte-swapped."""
     return dtype.kind in "SU" or dtype.type is np.void

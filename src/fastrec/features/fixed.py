@@ -1,7 +1,7 @@
 """Specs that read features into one array, such as FixedLen, VarLen and Raw.
 
-Specs are immutable, compare by value, and their `repr` is a Python expression. The
-semantics are those of ``tf.io.parse_example``; ``docs/semantics.md`` lists the
+Specs are immutable and compare by value. The `repr` of a spec is a Python expression.
+The semantics match ``tf.io.parse_example``; ``docs/semantics.md`` lists the
 differences.
 """
 
@@ -45,7 +45,7 @@ from fastrec.features.base import (
 class FixedLen(Spec):
     """A feature with the same number of values in every record.
 
-    Read as an ndarray of `dtype` and shape ``(batch, *shape)``, or as a `BytesArray`
+    The column is an ndarray of `dtype` and shape ``(batch, *shape)``, or a `BytesArray`
     for ``"bytes"``.
 
     Parameters
@@ -57,10 +57,10 @@ class FixedLen(Spec):
         Conversions to other integers and bool are range-checked; ``"float16"``,
         ``"float64"`` and, with ml_dtypes, ``"bfloat16"`` round to nearest.
     default : scalar or array-like of `shape`, optional
-        The values for records without the feature, or whose feature has no kind. An
-        empty list is not missing.
+        The values for records that lack the feature or have a feature without a kind.
+        An empty list does not count as missing.
     key : str or bytes, optional
-        The feature's name, if it differs from the column's.
+        The feature's name, if it differs from the column name.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class FixedLen(Spec):
         self._default_bytes()
 
     def _default_bytes(self) -> bytes | list[bytes] | None:
-        # TensorFlow treats a default without values as missing.
+        # TensorFlow treats an empty default as no default.
         default = None if 0 in self.shape else self.default
         return default_bytes(default, self.dtype, self.shape)
 
@@ -104,17 +104,17 @@ class FixedLen(Spec):
 class VarLen(Spec):
     """A feature with a variable number of values per record.
 
-    Read as a `RaggedArray` of ``batch`` rows, whose ``values`` have shape
-    ``(total, *shape)``. Records without the feature have an empty row.
+    The column is a `RaggedArray` of ``batch`` rows, whose ``values`` have shape
+    ``(n_items, *shape)``. Records without the feature have an empty row.
 
     Parameters
     ----------
     dtype : dtype-like
         As for `FixedLen`.
     shape : tuple of int or int, default ()
-        Shape of one item: an item of shape ``(7,)`` is seven values. For numbers only.
+        Shape of one item: shape ``(7,)`` means seven values. Must be ``()`` for bytes.
     key : str or bytes, optional
-        The feature's name, if it differs from the column's.
+        The feature's name, if it differs from the column name.
 
     Raises
     ------
@@ -150,26 +150,26 @@ class VarLen(Spec):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Raw(Spec):
-    """An array stored as a byte string, as ``ndarray.tobytes()`` returns it.
+    """An array stored as the byte string that ``ndarray.tobytes()`` returns.
 
-    Read as an ndarray of `dtype` and shape ``(batch, *shape)``, like
-    ``tf.io.decode_raw`` and a reshape.
+    The column is an ndarray of `dtype` and shape ``(batch, *shape)``, like the result
+    of ``tf.io.decode_raw`` and a reshape.
 
     Parameters
     ----------
     shape : tuple of int or int
         Shape of one row, in row-major order.
     dtype : dtype-like
-        Any NumPy dtype of a fixed size without Python objects.
+        Any NumPy dtype with a fixed size and without Python objects.
     little_endian : bool, default True
-        The byte order in the file. Columns have native byte order.
+        Whether the file stores little-endian numbers. Columns have native byte order.
     default : array-like of `shape`, optional
         The values for records without the feature.
     compression : {None, "ZLIB"}
-        Whether the byte string is compressed. The `transform_threads` of a loader
-        decompress it, before transforms are called.
+        Compression of the byte strings. The `transform_threads` of a loader decompress
+        the byte strings before transforms run.
     key : str or bytes, optional
-        The feature's name, if it differs from the column's.
+        The feature's name, if it differs from the column name.
 
     Raises
     ------
@@ -204,7 +204,7 @@ class Raw(Spec):
             raise SchemaError(f"dtype must have a fixed size, got {dtype!r}")
         if is_opaque(checked) and not little_endian:
             raise SchemaError(
-                f"little_endian must be True for {dtype!r}, which has no byte order"
+                f"little_endian must be True for {dtype!r}, which is not byte-swapped"
             )
         name = checked.str if is_opaque(checked) else checked.name
         self._set(dtype=checked if checked.names is not None else str(name))
@@ -228,7 +228,7 @@ class Raw(Spec):
         return dtype.itemsize // (2 if dtype.kind == "c" else 1)
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        if self.compression is not None:  # decompressed by Python code
+        if self.compression is not None:  # Python code decompresses
             return [self._strings(name)]
         column = Column(
             *(name, self._key_of(name), "bytes", "raw"),
@@ -246,8 +246,8 @@ class Raw(Spec):
 class Stack(Spec):
     """Scalar features stacked into one column.
 
-    Read as an ndarray of `dtype` and shape ``(batch, len(keys))``, or as a `BytesArray`
-    for ``"bytes"``.
+    The column is an ndarray of `dtype` and shape ``(batch, len(keys))``, or a
+    `BytesArray` for ``"bytes"``.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ class Stack(Spec):
     dtype : dtype-like
         As for `FixedLen`.
     default : scalar or sequence of scalars, optional
-        The value of missing features: one for all, or one for each.
+        The value of missing features: one scalar for all, or one for each feature.
 
     Raises
     ------
@@ -312,9 +312,9 @@ class Stack(Spec):
 class Record(Spec):
     """The whole serialized record.
 
-    Read as a `BytesArray` of shape ``(batch,)``. Records need not be Examples: other
-    protobuf messages, text, images. They are parsed only if the schema has other specs,
-    too.
+    The column is a `BytesArray` of shape ``(batch,)``. Records may contain any bytes,
+    such as other protobuf messages, text or images. Records are parsed only if the
+    schema also has other specs.
 
     Examples
     --------
@@ -337,9 +337,9 @@ class Record(Spec):
 class FixedLenSequence(Spec):
     """A feature with a variable number of items per record, padded to one width.
 
-    Read as an ndarray of `dtype` and shape ``(batch, width, *shape)``, or as a
-    `BytesArray` for ``"bytes"``. The width is `length`, or that of the longest row of
-    the batch. Records without the feature have a row of padding.
+    The column is an ndarray of `dtype` and shape ``(batch, width, *shape)``, or a
+    `BytesArray` for ``"bytes"``. The width is `length`, or by default the length of the
+    longest row in the batch. Records without the feature have a row of padding.
 
     Parameters
     ----------
@@ -348,20 +348,20 @@ class FixedLenSequence(Spec):
     dtype : dtype-like
         As for `FixedLen`.
     default : scalar, optional
-        The padding; by default zero or the empty string.
+        The padding value; by default 0 or the empty string.
     allow_missing : bool, default True
-        False makes a feature list of a SequenceExample required.
+        Pass False to require the feature list in every SequenceExample.
     length : int, optional
-        The width of every batch. Longer rows raise, unless `truncate` is True.
+        The width of every batch. Longer rows are an error unless `truncate` is True.
     multiple_of : int, optional
-        Without `length`, round the width up to a multiple of this.
+        Round the width up to a multiple of this number. Requires ``length=None``.
     truncate : bool, default False
-        Keep only the first `length` items of a record.
+        Keep only the first `length` items of each record.
     lengths : str or bytes, optional
         Name of an additional column with the number of items in each row: int64 of
         shape ``(batch,)``.
     key : str or bytes, optional
-        The feature's name, if it differs from the column's.
+        The feature's name, if it differs from the column name.
 
     Raises
     ------
@@ -384,7 +384,7 @@ class FixedLenSequence(Spec):
     multiple_of: int | None
     truncate: bool
     lengths: str | bytes | None
-    _is_padded: ClassVar[bool] = True  # or read as a RaggedArray, for tables
+    _is_padded: ClassVar[bool] = True  # False reads a RaggedArray, for Arrow tables
 
     def __init__(
         self,
@@ -449,7 +449,7 @@ class FixedLenSequence(Spec):
             items = rows_of_one_length(column).values
             items = items if is_item.all() else items[is_item]
             column = RaggedArray._wrap(items, offsets_from(lengths))
-        # Without a name for the lengths, drop them.
+        # Drop the lengths if they have no name.
         return list(zip(self._names(name), [column, *arrays[1:]], strict=False))
 
     def _row_type(self) -> str:
@@ -458,7 +458,7 @@ class FixedLenSequence(Spec):
         return f"{self.dtype}{list(self.shape)} padded to {width}{lengths}"
 
     def _widened(self, column: Array, width: int) -> Array:
-        """Pad a column of this spec to a larger width."""
+        """Return a column of this spec padded to `width` items per row."""
         if (column.shape[1] or 0) == width:
             return column
         fill: Any = self.default
@@ -476,7 +476,7 @@ def rows_of_one_length(column: Any) -> RaggedArray:
 
 
 def without_padding(schema: Mapping[Any, Spec]) -> dict[Any, Spec]:
-    """Return the specs; those whose width varies by batch read RaggedArrays."""
+    """Return specs that read columns of varying width as RaggedArrays."""
     specs = dict(schema)
     for name in any_width_columns([schema]):
         specs[name] = copy.copy(specs[name])

@@ -1,4 +1,4 @@
-"""Image and List: the specs that Python code decodes."""
+"""Image and List: specs of byte strings that Python code decodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Fit: TypeAlias = Literal[
     "exact", "resize", "center_crop", "random_crop", "random_resized_crop"
 ]
 
-# The parameters of torchvision's RandomResizedCrop, with its defaults.
+# Default parameters of torchvision's RandomResizedCrop.
 _SCALE = (0.08, 1.0)
 _RATIO = (3 / 4, 4 / 3)
 _MAX_TRIES = 10
@@ -35,64 +35,64 @@ _MAX_TRIES = 10
 class Image(Spec):
     """A JPEG, PNG or WebP image stored as a byte string.
 
-    Read as an ndarray of `dtype` and shape ``(batch, height, width, channels)``. The
-    `transform_threads` of a loader decode the images, before transforms are called. This
-    needs OpenCV: ``pip install "fastrec-io[image]"``.
+    The column is an ndarray of `dtype` and shape ``(batch, height, width, channels)``.
+    A loader's `transform_threads` decode the images before transforms run. Decoding
+    requires OpenCV: ``pip install "fastrec-io[image]"``.
 
     Parameters
     ----------
     shape : tuple of int
-        Height and width of the column in pixels, or height, width and channels.
+        Height and width in pixels, or height, width and channels.
     fit : str, default "exact"
-        How images of other sizes become `shape`:
+        How images of other sizes are converted to `shape`:
 
         =========================  =====================================================
-        ``"exact"``                not at all: another size is an error
-        ``"resize"``               scaled; the aspect ratio may change
-        ``"center_crop"``          scaled until it covers `shape`, and cut to its center
-        ``"random_crop"``          the same, and cut at a random place
-        ``"random_resized_crop"``  a random part, scaled: 8 % to 100 % of the area, with
-                                   an aspect ratio of 3/4 to 4/3, as RandomResizedCrop
-                                   of torchvision chooses by default
+        ``"exact"``                no conversion; another size is an error
+        ``"resize"``               scaling, which may change the aspect ratio
+        ``"center_crop"``          largest centered crop of this aspect ratio, scaled
+        ``"random_crop"``          like ``"center_crop"``, at a random position
+        ``"random_resized_crop"``  random crop, scaled: 8 % to 100 % of the area and an
+                                   aspect ratio of 3/4 to 4/3, like the default of
+                                   torchvision's RandomResizedCrop
         =========================  =====================================================
 
-        Scaling is bilinear. Images are cropped first, then scaled.
+        Images are cropped first, then scaled. Scaling is bilinear.
     antialias : bool, default True
-        Whether a pixel of a smaller image is the weighted mean of all pixels that it
-        covers, as in Pillow, torchvision and ``tf.image.resize(antialias=True)``, to
-        within 2. False interpolates between four pixels, as ``tf.image.resize`` does by
-        default, to within 1; it is faster, and skips pixels of larger images.
+        Whether an output pixel averages all input pixels that it covers. Values differ
+        by at most 2 from Pillow, torchvision and ``tf.image.resize(antialias=True)``.
+        False interpolates between four input pixels, which is faster but skips pixels.
+        Values then differ by at most 1 from the default of ``tf.image.resize``.
     channels : {3, 1, 4}, default 3
-        In place of a third number in `shape`: RGB, grayscale or RGBA. Images with other channels are converted: alpha is dropped
-        or opaque, as in TensorFlow.
+        RGB, grayscale or RGBA, as an alternative to a third size in `shape`. Other
+        images are converted as in TensorFlow: alpha is dropped or becomes opaque.
     key : str or bytes, optional
-        The feature's name, if it differs from the column's.
+        The feature's name, if it differs from the column name.
     default : int, optional
         The value of all pixels, 0 to 255, for records that lack the feature or have an
         empty byte string.
     dtype : {"uint8", "uint16", "float32"}, default "uint8"
-        ``"uint16"`` reads PNG files of 16 bits with this number of channels.
-        ``"float32"`` reads what TFDS writes for images of float32: PNG files whose four
-        channels are the bytes of one number. Both require ``fit="exact"``.
+        ``"uint16"`` reads 16-bit PNG files with this number of channels. ``"float32"``
+        reads the float32 images of TFDS, which are PNG files whose four channels are
+        the bytes of one number. Both require ``fit="exact"``.
 
     Raises
     ------
     SchemaError
         If an argument is invalid. When reading, if a record does not have exactly one
-        byte string, or if it is not an image, is truncated or damaged, or has the wrong
-        size. ``on_error`` applies, as to any record that does not fit its spec.
+        byte string, or if the image is unreadable, truncated, damaged or of the wrong
+        size. ``on_error`` applies to such a record.
     LimitError
         When reading, if an image has more pixels than ``Limits(max_image_pixels=...)``.
 
     Notes
     -----
-    Pixels equal those of ``tf.io.decode_jpeg(dct_method="INTEGER_ACCURATE")``,
-    ``decode_png`` and ``decode_webp``. As there, the EXIF orientation is ignored. The
-    first frame of an animation is read.
+    Pixels equal the results of ``tf.io.decode_jpeg(dct_method="INTEGER_ACCURATE")``,
+    ``decode_png`` and ``decode_webp``. As in TensorFlow, the EXIF orientation is
+    ignored. Only the first frame of an animation is read.
 
-    Random crops depend on the seed, the epoch and the row's position only, so they can
-    be resumed. Columns of one row draw the same numbers: images of equal size, such as
-    a picture and its mask, are cropped at the same place.
+    Random crops depend only on the seed, the epoch and the row's position, so a resumed
+    loader repeats them. All columns of a row draw the same random numbers: images of
+    equal size, such as a photo and its mask, have the same crop.
 
     Examples
     --------
@@ -166,7 +166,7 @@ class Image(Spec):
     def box(
         self, width: int, height: int, rng: np.random.Generator | None
     ) -> tuple[int, int, int, int]:
-        """Return the part of an image that is scaled to `shape`.
+        """Return the crop of an image that is scaled to `shape`.
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ class Image(Spec):
         Returns
         -------
         x, y, width, height : int
-            In pixels, from the upper left corner.
+            The crop in pixels; (0, 0) is the upper left corner of the image.
         """
         wide, high = width, height
         if self.fit == "random_resized_crop":
@@ -204,7 +204,7 @@ def _random_place(
 def _random_part(
     width: int, height: int, rng: np.random.Generator
 ) -> tuple[int, int, int, int]:
-    """Choose a part like torchvision's RandomResizedCrop."""
+    """Return a random crop, chosen like torchvision's RandomResizedCrop."""
     for _ in range(_MAX_TRIES):
         area = width * height * rng.uniform(*_SCALE)
         ratio = math.exp(rng.uniform(math.log(_RATIO[0]), math.log(_RATIO[1])))
@@ -220,23 +220,23 @@ def _random_part(
 class List(Spec):
     """A list of images, or of arrays stored as byte strings.
 
-    Read as a `RaggedArray` of ``batch`` rows, whose ``values`` are those of all strings;
-    with `length`, as an ndarray of shape ``(batch, length, *shape)``.
+    The column is a `RaggedArray` of ``batch`` rows, whose ``values`` are the decoded
+    items. With `length`, it is an ndarray of shape ``(batch, length, *shape)``.
 
     Parameters
     ----------
     spec : Image or Raw
-        How each byte string is read. The random crops of one record are equal.
+        The spec of each byte string. Images of one record draw the same random numbers.
     length : int, optional
         The number of byte strings in every record; by default any number.
     key : str or bytes, optional
-        The feature's name, if it differs from the column's; by default that of `spec`.
+        The feature's name; by default the key of `spec`, or else the column name.
 
     Raises
     ------
     SchemaError
-        If an argument is invalid. When reading, if a record has another number of byte
-        strings than `length`, or as for `spec`.
+        If an argument is invalid. When reading, if a record does not have `length`
+        byte strings, or as for `spec`.
 
     Examples
     --------
@@ -268,12 +268,12 @@ class List(Spec):
         return f"{self.spec._row_type()} {length}"
 
 
-# A byte string, or a list of them, that Python code decodes.
+# Specs of byte strings that Python code decodes.
 Encoded: TypeAlias = "Image | Raw | List"
 
 
 def encoded_of(features: Mapping[str | bytes, Spec]) -> dict[str | bytes, Encoded]:
-    """Return the columns whose byte strings Python code decodes."""
+    """Return the specs, by column name, whose byte strings Python code decodes."""
     return {
         name: spec
         for name, spec in features.items()

@@ -1,8 +1,8 @@
 """Infer a schema from a sample of records.
 
 A feature is `FixedLen` if all sampled records have the same number of values, otherwise
-`VarLen`. Comments of the schema suggest defaults and specs of arrays in byte strings.
-Records that are not Examples are read as `Record`.
+`VarLen`. Comments in the schema suggest defaults, and specs for arrays in byte strings.
+Records that are not Examples get the spec `Record`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from fastrec.features.tensor import tensor_text
 from fastrec.hints import did_you_mean
 from fastrec.printable import counted
 
-# Sampled records, spread evenly over the data.
+# Default number of sampled records, which are spread evenly over the data.
 SAMPLE_RECORDS = 4096
-# A sample of a stream ends at the larger of this and a number of bytes per record.
+# Byte limit of a stream's sample: the larger of a total and a limit per record.
 _STREAM_BYTES = 64 << 20
 _STREAM_RECORD_BYTES = 16 << 10
-# Record numbers passed to the core at once.
+# Maximum number of records that one call of the core surveys.
 _CHUNK_RECORDS = 1 << 16
 _INT64_MAX = 2**63 - 1
 
-# Nonzero values that make a dtype more likely than a coincidence.
+# Minimum number of nonzero values that are evidence for a dtype.
 _MIN_NONZERO = 32
-# Sign- or zero-extended values that make a wider dtype more likely than a coincidence.
+# Minimum number of sign- or zero-extended values that are evidence for a wider dtype.
 _MIN_EXTENDED = 4
 
 _DTYPE_OF = {"bytes": "bytes", "float": "float32", "int64": "int64"}
@@ -49,8 +49,8 @@ def infer(
 ) -> Schema:
     """Infer a schema from `sample` records of the catalog; None means all.
 
-    Columns are sorted by name, because many writers shuffle the features; those of a
-    context precede feature lists. `names` selects columns.
+    Columns are sorted by name, because many writers shuffle the features.
+    Context features precede feature lists. `names` selects columns.
     """
     n_records = len(catalog)
     n_sampled = n_records if sample is None else min(sample, n_records)
@@ -58,7 +58,7 @@ def infer(
     def add_records(survey: _core.Survey) -> int:
         for first in range(0, n_sampled, _CHUNK_RECORDS):
             chosen = range(first, min(first + _CHUNK_RECORDS, n_sampled))
-            # In integers: floats are inexact above 2**53.
+            # Use integers, because floats are inexact above 2**53.
             numbers = [i * n_records // n_sampled for i in chosen]
             survey.add_records(
                 files, catalog, np.array(numbers, np.int64), skip_unreadable
@@ -97,7 +97,7 @@ def _inferred(
     names: Sequence[str | bytes] | None,
     of: str,
 ) -> Schema:
-    """Return the schema of the records that `add_records` adds, and counts."""
+    """Infer the schema of the records that `add_records` adds to `survey`."""
 
     def has_values() -> bool:
         lists = (of_list.steps for _, of_list in survey.lists)
@@ -109,9 +109,9 @@ def _inferred(
         if not survey.foreign or has_values():
             is_what = f"looks like {survey.foreign}" if survey.foreign else "is damaged"
             raise DecodeError(
-                "cannot infer a schema: others are tf.train.Examples, but this record "
+                "cannot infer a schema: other records are Examples, but this record "
                 f"{is_what} ({error.reason}); pass features=, or "
-                'features={"record": fr.Record()} for the bytes of records',
+                'read bytes with features={"record": fr.Record()}',
                 *(error.path, error.record, error.offset, error.feature),
                 code=error.code,
             ) from None
@@ -128,7 +128,7 @@ def _inferred(
         )
     if n_sampled and not n_records and not survey.foreign:
         raise _no_schema(
-            f"cannot infer a schema: all of {n_sampled:,} sampled records are "
+            f"cannot infer a schema: all {n_sampled:,} sampled records are "
             'unreadable; pass on_error="raise" to see the first error'
         )
     if not n_records:
@@ -143,8 +143,8 @@ def _inferred(
     for name in names or ():
         if name not in readable:
             raise _no_schema(
-                f"cannot infer a spec of {name!r}: {n_records:,} sampled records have no "
-                f"values of it; they have {', '.join(map(repr, readable))}"
+                f"cannot infer a spec for {name!r}: no values in {n_records:,} sampled "
+                f"records; available features are {', '.join(map(repr, readable))}"
                 f"{did_you_mean(name, readable)}"
             )
     lists = {name for name, feature in readable.items() if feature.of_list is not None}
@@ -173,12 +173,12 @@ def name_of(key: str | bytes) -> str | bytes:
 
 
 class _Surveyed(NamedTuple):
-    """Survey results of a feature, or of a feature list and its steps."""
+    """Survey results for a feature, or for a feature list and its steps."""
 
     key: str | bytes
     seen: _core.FeatureSurvey
     of_list: _core.ListSurvey | None
-    n_sampled: int  # records
+    n_sampled: int  # number of records
     is_context: bool  # of a SequenceExample
 
     @property
@@ -192,7 +192,7 @@ class _Surveyed(NamedTuple):
 
     @property
     def _shape(self) -> tuple[int, ...] | None:
-        """Shape of the values of a record or step; None if their number varies."""
+        """Shape of the values in a record or step; None if the shape varies."""
         n_values = self.seen.n_values_min
         if n_values != self.seen.n_values_max or n_values == 0:
             return None
@@ -207,8 +207,8 @@ class _Surveyed(NamedTuple):
             steps = f"{n_steps:,} steps in " if is_list else ""
             raise _no_schema(
                 f"feature {self.key!r} must have one kind of values, got {counts} of "
-                f"{steps}{self.n_sampled:,} sampled records; list the other features in "
-                "features=",
+                f"{steps}{self.n_sampled:,} sampled records; select other features "
+                "with features=",
                 str(self.key),
             )
         key = None if name == self.key else self.key
@@ -219,7 +219,7 @@ class _Surveyed(NamedTuple):
         return of_shape(self._shape, self._dtype, key=key)
 
     def note(self) -> Note:
-        """Return the column's comment in the repr of the schema."""
+        """Return the column's comment for the repr of the schema."""
         note = Note(self._comment())
         note.options = ("text",) * (self.seen.format == "UTF-8 text")
         if self.of_list is None and self.seen.n_values_max <= 1:
@@ -229,7 +229,7 @@ class _Surveyed(NamedTuple):
     def _comment(self) -> str:
         seen, parts = self.seen, []
         if not seen.kinds:
-            return "not read, because it never has a kind of values"
+            return "not read, because its kind is never set"
         if self._n_present < self.n_sampled:
             # Do not round to 0 % or 100 %.
             tenths = round(1000 * self._n_present / self.n_sampled)
@@ -272,7 +272,7 @@ class _Surveyed(NamedTuple):
         return [f"{seen.format} {up_to}{width}x{height}", sizes]
 
     def _suggestion(self) -> str:
-        """Return another spec that may fit, or ""."""
+        """Return a suggestion of another spec, or ""."""
         seen, shape = self.seen, self._shape
         if self.of_list is not None:
             return ""
@@ -310,7 +310,7 @@ def _surveyed_features(survey: _core.Survey) -> dict[str | bytes, _Surveyed]:
 
 
 def _image(least: tuple[int, ...], most: tuple[int, ...]) -> str:
-    """Return the spec that loses nothing of images of these sizes, channels and bits."""
+    """Return an Image spec for (width, height, channels, bits) of `least` to `most`."""
     width, height, channels, _ = most
     of = "" if channels == 3 else f", channels={channels}"
     if least[:2] != (width, height):
@@ -321,7 +321,7 @@ def _image(least: tuple[int, ...], most: tuple[int, ...]) -> str:
 
 
 def _array(seen: _core.FeatureSurvey) -> str:
-    """Return the specs of arrays or tensors that the byte strings may be, or ""."""
+    """Return suggested array or tensor specs for the byte strings, or ""."""
     if seen.tensor is not None:
         return f"a tensor? {tensor_text(*seen.tensor)}"
     size = seen.bytes_max
@@ -335,10 +335,10 @@ def _array(seen: _core.FeatureSurvey) -> str:
 
 
 def _likely(seen: _core.FeatureSurvey) -> list[str]:
-    """Return the likely dtypes; an empty list if all bytes are zeros."""
-    # Of two possible dtypes, the wider one is likely if its additional bytes only
-    # extend the value: in an array of the narrower dtype, every second item would have
-    # to be such an extension. Otherwise the narrower one is likely.
+    """Return the likely dtypes, or an empty list if all bytes are zeros."""
+    # Of two possible dtypes, the wider dtype is likely if its upper bytes only sign- or
+    # zero-extend the value: an array of the narrower dtype would need an extension in
+    # every second item. Otherwise the narrower dtype is likely.
     possible = {dtype: (extended, n) for dtype, extended, n in seen.dtypes if n}
     if possible.pop("uint8", None) is None:
         return []

@@ -1,4 +1,4 @@
-"""Warnings and errors about missing features, with similar names."""
+"""Warnings and errors about missing features, which suggest similar names."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MAX_LISTED = 20
 
 
 class MissingFeatureWarning(UserWarning):
-    """A column has no values, because no record has its feature.
+    """Warning about a column without values, because no record has its feature.
 
-    Issued once per dataset: after its first 1,000 records, or after a shorter first
+    Issued once per dataset, after the first 1,000 records or after a shorter first
     epoch of at least 10 records. If the feature may be absent, silence the warning with
     ``warnings.simplefilter("ignore", fastrec.MissingFeatureWarning)``.
     """
@@ -27,14 +27,14 @@ MissingFeatureWarning.__module__ = "fastrec"  # its public name
 
 
 def reason(text: str, feature: str, names: Sequence[str], advice: str) -> str:
-    """Append the record's feature names and a hint to an error's text.
+    """Return an error message with the record's feature names and a hint.
 
-    The core calls this for errors about a missing feature. The hint is the name most
-    similar to `feature`, or else `advice`.
+    The core calls this function for errors about a missing feature. The hint is the
+    name most similar to `feature`, or else `advice`.
     """
     advice = f" ({advice})" if advice else ""
     if feature in names:
-        return f"{text}; the record has it, but without a kind of values{advice}"
+        return f"{text}; the record has the feature, but without a kind{advice}"
     return f"{text}; the record has {_listed(names)}{did_you_mean(feature, names) or advice}"
 
 
@@ -45,10 +45,10 @@ def absence(
     *,
     is_end: bool = False,
 ) -> MissingFeatureWarning | None:
-    """Return a warning about features that all first records lack, or None.
+    """Return a warning about features that all records lack so far, or None.
 
-    It includes each feature once per dataset. `n_delivered` is the number of records of
-    the epoch that were delivered in order; by default, all that were decoded.
+    Each feature is reported once per dataset. `n_delivered` is the number of records
+    that the epoch delivered in order. By default, all decoded records count.
     """
     absent = core.is_watching and core.take_absent(
         n_delivered, n_delivered if is_end else None
@@ -61,7 +61,7 @@ def absence(
         key = spec.key.decode(errors="backslashreplace")
         columns.append(
             f"column {spec.name!r} has no values, because the "
-            f"first {n_records:,} records do not have feature {key!r}; one of them has "
+            f"first {n_records:,} records do not have feature {key!r}; one record has "
             f"{_listed(names)}{did_you_mean(key, names)}"
         )
     text = "\n".join(columns[:_MAX_LISTED])

@@ -1,4 +1,4 @@
-"""Ragged and Sparse: values of one feature that other features partition or index."""
+"""Ragged and Sparse: specs of values that other features partition or index."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _check_not_empty(name: str, key: str | bytes | None) -> None:
 
 @dataclass(frozen=True)
 class Keyed:
-    """Base of the partitions that are stored in a feature of int64 values."""
+    """Base class of the partitions that an int64 feature stores."""
 
     key: str | bytes
     kind: ClassVar[str]
@@ -58,28 +58,28 @@ class Keyed:
 class Ragged(Spec):
     """A feature whose values other features partition into nested rows.
 
-    Read as a `RaggedArray` of ``batch`` rows, with one nested RaggedArray for each
-    partition, outermost first. Trailing uniform partitions become inner dimensions of
-    the values. The partitions of a feature list are feature lists with equally many
-    steps.
+    The column is a `RaggedArray` of ``batch`` rows, with one nested RaggedArray for
+    each partition, outermost first. Trailing uniform partitions become inner dimensions
+    of the values. The partitions of a feature list are feature lists with the same
+    number of steps.
 
     Parameters
     ----------
     dtype : dtype-like
         As for `FixedLen`.
     partitions : sequence of partitions
-        ``Ragged.RowSplits(key)``, ``RowLengths``, ``RowStarts``, ``RowLimits`` and
-        ``ValueRowIds`` of int64 features, and ``Ragged.UniformRowLength(n)``.
+        ``Ragged.RowSplits(key)``, ``RowLengths``, ``RowStarts``, ``RowLimits`` or
+        ``ValueRowIds`` for int64 features, or ``Ragged.UniformRowLength(n)``.
     row_splits_dtype : {"int64", "int32"}
-        Row splits too large for int32 stay int64.
+        The dtype of the row splits. Splits too large for int32 stay int64.
     key : str or bytes, optional
-        The feature of the values, if its name differs from the column's.
+        The name of the feature with the values, if it differs from the column name.
 
     Raises
     ------
     SchemaError
         If an argument is invalid. When reading, if a record has the wrong kind of
-        values, or its partitions do not fit them.
+        values, or partitions that do not fit the values.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class Ragged(Spec):
     _n_positional = 1
 
     class RowSplits(Keyed):
-        """A feature with the beginning of each row and the end of the last one."""
+        """A feature with the start of each row and the end of the last row."""
 
         kind = "row_splits"
 
@@ -103,7 +103,7 @@ class Ragged(Spec):
         kind = "row_lengths"
 
     class RowStarts(Keyed):
-        """A feature with the beginning of each row."""
+        """A feature with the start of each row."""
 
         kind = "row_starts"
 
@@ -119,7 +119,7 @@ class Ragged(Spec):
 
     @dataclass(frozen=True)
     class UniformRowLength:
-        """All rows have `length` items."""
+        """A partition into rows of `length` items."""
 
         length: int
 
@@ -207,7 +207,7 @@ class Ragged(Spec):
 
 
 def as_splits(splits: Splits, dtype: str) -> Splits | npt.NDArray[np.int32]:
-    """Return row splits in `dtype`, or unchanged if they are too large for it."""
+    """Convert row splits to `dtype`, unless the splits are too large for `dtype`."""
     fits = splits[-1] <= np.iinfo(dtype).max
     return splits.astype(dtype, copy=False) if fits else splits
 
@@ -217,15 +217,15 @@ def _partition_splits(
 ) -> tuple[Splits, npt.NDArray[np.int64]]:
     """Return the row splits of a partition, and the number of rows in each record.
 
-    `numbers` are the partition's values, checked by the core; `splits` divide the items
-    into records.
+    `numbers` holds the partition's values, which the core has checked. `splits` are the
+    offsets of the records' items.
     """
     values, lengths = np.asarray(numbers.values), numbers.lengths
     if kind == "row_lengths":
         return offsets_from(values), lengths
     if kind == "value_rowids":
         n_rows = np.zeros(len(lengths), np.int64)
-        # The ids are sorted, so the last one is the largest.
+        # The ids are sorted, so the last id is the largest.
         is_nonempty = lengths > 0
         n_rows[is_nonempty] = values[numbers.row_splits[1:][is_nonempty] - 1] + 1
         rows_before = offsets_from(n_rows)
@@ -243,29 +243,29 @@ def _partition_splits(
 
 @dataclass(frozen=True, init=False, repr=False)
 class Sparse(Spec):
-    """A sparse array, stored as a feature of values and features of their indices.
+    """A sparse array, stored as a feature of values and features of indices.
 
-    Read as a `SparseArray` of shape ``(batch, *size)``. Records without the features
-    have an empty row.
+    The column is a `SparseArray` of shape ``(batch, *size)``. Records without the
+    features have an empty row.
 
     Parameters
     ----------
-    index_key : str or bytes, or sequence of them
-        The int64 features of the indices, one for each dimension.
+    index_key : str, bytes, or sequence of str or bytes
+        The names of the int64 features with the indices, one for each dimension.
     value_key : str or bytes
-        The feature of the values.
+        The name of the feature with the values.
     dtype : dtype-like
         As for `FixedLen`.
     size : int, or sequence of int
-        The shape of the array, one size for each of `index_key`.
+        The shape of the array, with one size for each index feature.
     already_sorted : bool, default False
-        Skip sorting, because the indices of each record are sorted.
+        Pass True to skip sorting if the indices of each record are sorted.
 
     Raises
     ------
     SchemaError
         If an argument is invalid. When reading, if a record does not have one index for
-        each value, or an index is out of bounds.
+        each value and dimension, or an index is out of bounds.
 
     Examples
     --------

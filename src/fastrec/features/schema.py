@@ -1,7 +1,7 @@
-"""Schemas: the features to read, in the order of the columns.
+"""Schemas: the features to read, in column order.
 
-A feature list of a tf.train.SequenceExample is read as one row of steps: padded, or as a
-nested RaggedArray. Context features are read like those of an Example.
+Each feature list of a tf.train.SequenceExample becomes one row of steps, padded or in a
+nested RaggedArray. Context features are read like the features of an Example.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fastrec.features.fixed import FixedLen, FixedLenSequence, VarLen
 from fastrec.features.image import Image, encoded_of
 from fastrec.features.ragged import Keyed, Ragged, Sparse, as_splits
 
-# Mappings are invariant in their keys, so each key type is listed. Values are specs,
-# specs of tf.io, or dtype names.
+# Mappings are invariant in the key type, so each key type is listed. Values are specs,
+# tf.io specs or dtype names.
 Features: TypeAlias = (
     "Mapping[str, Any] | Mapping[bytes, Any] | Mapping[str | bytes, Any]"
 )
@@ -38,7 +38,7 @@ class ArrowOptions(TypedDict):
 
 
 class Note(str):
-    """A comment on an inferred column, with the options of a table that fit its values."""
+    """A comment on an inferred column, with suitable options of Arrow tables."""
 
     options: tuple[str, ...] = ()
 
@@ -46,23 +46,23 @@ class Note(str):
 class Schema(Mapping["str | bytes", Spec]):
     """The specs of the columns to read: an immutable mapping from name to spec.
 
-    Its `repr` is a dict to paste into a program, with comments on inferred features.
+    The `repr` is a dict to paste into a program, with comments on inferred features.
 
     Parameters
     ----------
     features : mapping of str or bytes to specs
-        The specs by column name, in the order of the columns.
+        The specs by column name, in column order.
     notes : mapping of str or bytes to str, optional
-        Comments in the repr, for columns or for features that are not read.
+        Comments for the repr, on columns or on features that are not read.
     source : str, optional
-        The origin of the features, for the repr and for errors.
+        The origin of the features, for the repr and for error messages.
     class_names : mapping of str or bytes to sequence of str, optional
-        The names of the classes 0, 1, ... in columns of class labels.
+        The names of classes 0, 1, ... for each column of class labels.
 
     Attributes
     ----------
     class_names : dict of str or bytes to tuple of str
-        Those of the columns in this schema. `fastrec.open_tfds` finds them.
+        The class names of this schema's columns. `fastrec.open_tfds` sets them.
 
     Raises
     ------
@@ -113,14 +113,14 @@ class Schema(Mapping["str | bytes", Spec]):
     def _of(
         cls, features: Features, list_names: frozenset[_Name] | None, **options: Any
     ) -> Schema:
-        """Return the schema of context features and feature lists."""
+        """Return a schema with context features and feature lists."""
         schema = cls.__new__(cls)
         schema._list_names = list_names
         cls.__init__(schema, features, **options)
         return schema
 
     def _with(self, features: Mapping[_Name, Spec]) -> Schema:
-        """Return a schema of some of the features, with other specs."""
+        """Return a schema of `features` with this schema's notes and class names."""
         lists = self._list_names
         return Schema._of(
             features,
@@ -147,7 +147,7 @@ class Schema(Mapping["str | bytes", Spec]):
 
     @property
     def sections(self) -> dict[str, dict[str | bytes, Spec]]:
-        """The specs by the argument of `fastrec.open` that has them."""
+        """The specs, grouped by the argument of `fastrec.open` that accepts them."""
         if self._list_names is None:
             return {"features": dict(self)}
         return {
@@ -159,8 +159,8 @@ class Schema(Mapping["str | bytes", Spec]):
     def arrow_options(self) -> ArrowOptions:
         """Arguments of `fastrec.arrow.RecordBatchReader` for inferred columns.
 
-        ``text`` are the columns of UTF-8 text, and ``optional`` those with at most one
-        value in each record, as far as the sample of the inferred schema says.
+        ``text`` lists the columns of UTF-8 text. ``optional`` lists the columns with at
+        most one value in each record. Only the sampled records were checked.
         """
 
         def noted(option: str) -> list[str]:
@@ -184,7 +184,7 @@ class Schema(Mapping["str | bytes", Spec]):
         return "\n".join([*lines, *unread, "}"])
 
     def _lines(self, names: Iterable[_Name], indent: int) -> list[str]:
-        """Return the repr's lines for some features."""
+        """Return the lines of the repr for the columns `names`."""
         entries = [
             (" " * indent + f"{name!r}: {self[name]._text('fr.')},", name)
             for name in names
@@ -210,7 +210,7 @@ class Schema(Mapping["str | bytes", Spec]):
         return bool(encoded_of(self))
 
     def _requests(self) -> list[_Request]:
-        """Return what each feature requests from the core."""
+        """Return the requests of all features to the core."""
         if self._list_names is None:
             return [_request(name, spec) for name, spec in self.items()]
         return [
@@ -241,7 +241,7 @@ class Schema(Mapping["str | bytes", Spec]):
 
 
 class _Request(NamedTuple):
-    """The columns that a feature requests from the core, and what composes them."""
+    """The columns that a feature requests, and the function that composes them."""
 
     name: _Name
     columns: list[Column]
@@ -263,14 +263,14 @@ def _request(name: _Name, spec: Spec, section: str = "features") -> _Request:
 
 def _list_request(name: _Name, spec: Spec, *, has_lengths: bool = False) -> _Request:
     request = _request(name, spec, "lists")
-    if isinstance(spec, FixedLenSequence):  # the steps have one shape
+    if isinstance(spec, FixedLenSequence):  # all steps have one shape
         (column,) = request.columns
         has_lengths = has_lengths or column.has_lengths
         column = column._replace(
             is_required=not spec.allow_missing, has_lengths=has_lengths
         )
         return _Request(name, [column], [], spec._compose if has_lengths else None)
-    # The column of each list is followed by a column of its step sizes.
+    # A column of step sizes follows the column of each list.
     sizes: dict[str, Any] = {"kind": "int64", "dtype": np.dtype(np.int64), "shape": ()}
     columns: list[Column] = []
     for column in request.columns:
@@ -280,7 +280,7 @@ def _list_request(name: _Name, spec: Spec, *, has_lengths: bool = False) -> _Req
 
 
 def _composed_list(spec: Spec, name: _Name, arrays: Sequence[Array]) -> ComposedColumns:
-    """Compose steps instead of records; then group the steps by record."""
+    """Compose the steps of all records, then group the steps by record."""
     lists: list[Any] = list(arrays)
     steps = [
         RaggedArray._wrap(values.values, offsets_from(np.asarray(sizes.values)))
@@ -308,7 +308,7 @@ def _bound(
 def _composition(
     requests: Sequence[_Request],
 ) -> Callable[[Sequence[Array]], Batch]:
-    """Return a function from the core's arrays to a batch."""
+    """Return a function that composes a batch from the core's arrays."""
     parts = [(request.compose, request.name, request.n_arrays) for request in requests]
 
     def composed(arrays: Sequence[Array]) -> Batch:
@@ -328,9 +328,9 @@ def _composition(
 def bind_sequences(
     context_features: Features | None, sequence_features: Features | None
 ) -> _core.Schema:
-    """Return a schema whose batches are (context, lists, lengths of the padded lists).
+    """Return a schema whose batches are (context, lists, lengths of padded lists).
 
-    The two sections may share names.
+    The context and the lists may share names.
     """
     of_context, of_lists = _checked_sections(context_features, sequence_features)
     context = Schema._of(of_context, frozenset())._requests()
@@ -366,15 +366,15 @@ def _check_list_spec(name: _Name, spec: Spec) -> None:
         reason = "default must be None; feature lists are padded with zeros"
     if isinstance(spec, Image):
         reason += (
-            '; read the files with fr.FixedLenSequence((), "bytes"), and decode those of a '
-            "row in transform=fr.per_row(...)"
+            '; read the files with fr.FixedLenSequence((), "bytes"), and decode them row '
+            "by row in transform=fr.per_row(...)"
         )
     if reason:
         raise SchemaError(f"sequence feature {name!r}: {reason}")
 
 
 def _checked_sections(*sections: Features | None) -> list[Mapping[Any, Any]]:
-    """Return context features and feature lists, or raise a SchemaError."""
+    """Return context features and feature lists as mappings, or raise a SchemaError."""
     for argument, features in zip(_SECTIONS, sections, strict=True):
         if features is not None and not isinstance(features, Mapping):
             raise SchemaError(
@@ -393,7 +393,7 @@ def schema_or_names(
     context_features: Features | None,
     sequence_features: Features | None,
 ) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
-    """Return the caller's schema, or names of features to infer, or (None, None)."""
+    """Return (schema, None), (None, names of features to infer) or (None, None)."""
     if context_features is None and sequence_features is None:
         return (None, None) if features is None else as_schema_or_names(features)
     if features is not None:
@@ -414,7 +414,7 @@ def schema_or_names(
 def as_schema_or_names(
     features: object,
 ) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
-    """Return `features` as a Schema, or as names of features to infer."""
+    """Return (schema, None), or (None, names of features to infer)."""
     is_list = isinstance(features, Sequence) and not isinstance(features, (str, bytes))
     if not is_list:
         return as_schema(features), None
@@ -425,7 +425,7 @@ def as_schema_or_names(
 
 
 def as_schema(features: object) -> Schema:
-    """Return `features` as a Schema, or raise a SchemaError if it is empty."""
+    """Return `features` as a nonempty Schema, or raise a SchemaError."""
     schema = features if isinstance(features, Schema) else Schema(_checked(features))
     if not schema:
         raise SchemaError("features must not be empty; omit it to read all features")
@@ -433,7 +433,7 @@ def as_schema(features: object) -> Schema:
 
 
 def check_columns(first: Mapping[Any, str], other: Mapping[Any, str]) -> None:
-    """Raise a SchemaError that lists the columns whose row types differ."""
+    """Raise a SchemaError if any row types differ; the error lists the columns."""
     differences = [
         f"{name!r} is {first.get(name, 'missing')} in one and "
         f"{other.get(name, 'missing')} in another"
@@ -470,13 +470,13 @@ def _column_names(features: Mapping[str | bytes, Spec]) -> list[str | bytes]:
     return [column for name, spec in features.items() for column in spec._names(name)]
 
 
-# tf.io specs and dtype names. Classes are recognised by name, so that TensorFlow is not
-# imported.
+# tf.io specs and dtype names. Classes are recognized by name, without an import of
+# TensorFlow.
 
 # The tfrecord package's dtype names. NumPy's "byte" and "float" mean other dtypes.
 _TFRECORD_DTYPES = {"byte": "bytes", "int": "int64", "float": "float32"}
 
-# The spec of a tf.io class, and the attributes that are its arguments.
+# Name of a tf.io class -> spec class, and attributes to pass as arguments.
 _OF_TF: dict[str, tuple[Any, list[str]]] = {
     "FixedLenFeature": (FixedLen, ["shape", "dtype", "default_value"]),
     "FixedLenSequenceFeature": (
@@ -493,7 +493,7 @@ _OF_TF: dict[str, tuple[Any, list[str]]] = {
 
 
 def as_spec(name: str | bytes, feature: object) -> Spec:
-    """Return a column's spec, tf.io spec or dtype name as a spec."""
+    """Convert a tf.io spec or dtype name to a spec; return a spec unchanged."""
     if isinstance(feature, Spec):
         return feature
     kind = type(feature).__name__
@@ -525,7 +525,7 @@ def as_spec(name: str | bytes, feature: object) -> Spec:
 
 
 def _argument(value: Any) -> Any:
-    """Return a shape, tensor, dtype or partition of TensorFlow as an argument."""
+    """Convert a shape, tensor, dtype or partition of TensorFlow to an argument."""
     if isinstance(value, (list, tuple)):
         return [_argument(item) for item in value]
     if hasattr(value, "as_list"):

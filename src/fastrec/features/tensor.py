@@ -1,4 +1,4 @@
-"""SerializedTensor: tensors in tf.io.serialize_tensor's format."""
+"""SerializedTensor: tensors in the format of tf.io.serialize_tensor."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NAMES = {number: name for name, number in _NUMBERS.items()}
 def _dtype_named(name: str) -> np.dtype[Any]:
     try:
         return np.dtype(name)
-    except TypeError:  # bfloat16 without ml_dtypes: return its bits
+    except TypeError:  # bfloat16 without ml_dtypes becomes uint16
         return np.dtype(np.uint16)
 
 
@@ -56,25 +56,25 @@ def _dtype_named(name: str) -> np.dtype[Any]:
 class SerializedTensor(Spec):
     """A tensor stored as a byte string by tf.io.serialize_tensor.
 
-    With `shape` and `dtype`, read as an ndarray of shape ``(batch, *shape)``, or as a
-    `BytesArray` for ``"bytes"``. Without them, tensors may differ, and the column is an
-    object array of shape ``(batch,)``. Its items are ndarrays or `BytesArray`; 0-D
-    tensors are NumPy scalars or bytes; padding rows are None.
+    With `shape` and `dtype`, the column is an ndarray of shape ``(batch, *shape)``, or
+    a `BytesArray` for ``"bytes"``. Otherwise tensors may differ, and the column is an
+    object array of shape ``(batch,)``. Each item is an ndarray or a `BytesArray`. A 0-D
+    tensor becomes a NumPy scalar or bytes; a padding row becomes None.
 
     Parameters
     ----------
     shape : tuple of int or int, optional
         The shape of every tensor.
     dtype : dtype-like, optional
-        The dtype of every tensor; ``"bytes"`` for strings. Nothing is converted.
+        The dtype of every tensor; ``"bytes"`` for strings. Tensors are not converted.
     key : str or bytes, optional
-        The feature's name, if it differs from the column's.
+        The feature's name, if it differs from the column name.
 
     Raises
     ------
     SchemaError
         If an argument is invalid. When reading, if a record does not have exactly one
-        byte string, or it is not a tensor of this shape and dtype.
+        byte string, or the string is not a tensor of this shape and dtype.
 
     Examples
     --------
@@ -137,7 +137,7 @@ class SerializedTensor(Spec):
 
 
 def tensor_text(number: int, shape: tuple[int, ...]) -> str:
-    """Return the spec of tensors as text; `number` is their DataType, 0 for any."""
+    """Return the repr of a spec; `number` is the tensors' DataType, or 0 for any."""
     return (
         f"fr.SerializedTensor({shape}, {_NAMES[number]!r})"
         if number
@@ -146,7 +146,7 @@ def tensor_text(number: int, shape: tuple[int, ...]) -> str:
 
 
 def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8]:
-    """Serialize each row of an array, or one row of strings, as a tensor."""
+    """Serialize each row of an array, or a single row of strings, as a tensor."""
     shape = rows.shape[1:]
     if isinstance(rows, BytesArray):
         parts = [_head("bytes", shape)]
@@ -185,7 +185,7 @@ def _head(dtype: str, shape: Sequence[int]) -> bytes:
 
 
 def _tensor(data: memoryview) -> Any:
-    """Parse a tensor of the core, in the layout of ``ColumnSpec::tensor_dtype``."""
+    """Parse a tensor in the core's layout (see ``ColumnSpec::tensor_dtype``)."""
     if not data:
         return None  # padding
     number, n_axes = np.frombuffer(data, np.int32, 2).tolist()
