@@ -275,11 +275,11 @@ def test_as_array_views_strings_of_one_size(
 
 def test_as_array_error_names_the_first_string_of_another_size() -> None:
     array = BytesArray.from_list([b"1234", b"12", b"1"])
-    text = r"cannot view strings as float32 of shape \(\): they must have"
+    text = r"cannot view strings as float32 of shape \(\): strings must have"
     with pytest.raises(ValueError, match=text):
         array.as_array("f4")
     with pytest.raises(
-        ValueError, match=r"they must have 4 bytes, but string \(0, 1\) has 2"
+        ValueError, match=r"strings must have 4 bytes, but string \(0, 1\) has 2"
     ):
         BytesArray.from_list([[b"1234", b"12"]]).as_array("f4", ())
     with pytest.raises(ValueError, match="shape must not have negative sizes"):

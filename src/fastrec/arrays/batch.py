@@ -23,8 +23,8 @@ __all__ = ["BytesArray", "RaggedArray", "RowValues", "SparseArray"]
 
 Array: TypeAlias = RowValues | SparseArray
 
-# Columns by name. Any stands for the other classes of arrays, and for what transforms
-# return: `isinstance` narrows it, and arithmetic on an ndarray needs no narrowing.
+# Columns by name. Any covers the other array classes and the results of transforms.
+# Arithmetic on columns type-checks without `isinstance`.
 Batch: TypeAlias = dict[str, NDArray[Any] | Any]
 Row: TypeAlias = dict[str, Any]
 
@@ -37,17 +37,17 @@ def n_rows(batch: Batch) -> int:
 
 
 def row_of(batch: Batch, i: int) -> Row:
-    """Return a copy of row `i` of a batch, a dict with a short repr."""
+    """Return a copy of row `i` of a batch: a dict with a short repr."""
     return _core.BatchRows(batch).row(i)
 
 
 def rows_of(batch: Batch) -> Iterator[Row]:
-    """Return copies of all rows of a batch."""
+    """Return an iterator over copies of the rows of a batch."""
     return map(_core.BatchRows(batch).row, range(n_rows(batch)))
 
 
 def value_of(column: Any, i: int) -> Any:
-    """Return a copy of row `i` of a column; the core calls it for uncommon columns."""
+    """Return a copy of row `i`; the core calls this function for uncommon columns."""
     value = column[i]
     arrays = (np.ndarray, BytesArray, RaggedArray, SparseArray)
     return copy.copy(value) if isinstance(value, arrays) else value
@@ -64,7 +64,7 @@ def take_rows(
     batch : mapping of str to Array
         Columns with the same number of rows.
     index : slice, 1-D integer array, or 1-D bool mask
-        As for a NumPy axis.
+        The rows to select, like an index for one axis of an ndarray.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def concat_batches(batches: Sequence[Mapping[str, Array]]) -> Batch:
     ----------
     batches : sequence of mapping of str to Array
         At least one. Columns with the same name must have the same kind, dtype and
-        inner shape; nothing is converted or padded.
+        inner shape; columns are not converted or padded.
 
     Returns
     -------
@@ -155,7 +155,7 @@ def concat_batches(batches: Sequence[Mapping[str, Array]]) -> Batch:
 
 
 def concat_columns(arrays: Sequence[Any]) -> Any:
-    """Concatenate arrays of one kind, or raise a ValueError."""
+    """Concatenate arrays with equal row types, or raise a ValueError."""
     kinds = list(map(describe_rows, arrays))
     for i, kind in enumerate(kinds):
         if kind != kinds[0]:

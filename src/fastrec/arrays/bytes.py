@@ -5,7 +5,7 @@
     data      c a t d o g s          uint8
     offsets   0     3       7  7     int64; string i is data[offsets[i]:offsets[i+1]]
 
-NumPy's ``S`` dtype is never used: it drops trailing NULs.
+NumPy's ``S`` dtype is not used, because it drops trailing NULs.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from fastrec.arrays.layout import (
     run_positions,
 )
 
-# Up to this average length, an index array of all bytes copies faster than a loop.
+# Up to this average length, copying with an index array is faster than a loop.
 LONG_STRING = 96
 
 
 class BytesArray(Rows):
     r"""An array of variable-length byte strings in one buffer.
 
-    The array type of bytes features. Indexing follows NumPy: slices with step 1 share
-    the buffer; other indices copy. ``==`` and ``!=`` are elementwise.
+    This is the array type of bytes features. Indexing follows NumPy: slices with step 1
+    share the buffer; other indices copy. ``==`` and ``!=`` are elementwise.
 
     Parameters
     ----------
     data : ndarray of uint8, shape (n_bytes,)
-        The bytes of all strings. Used without a copy if contiguous. A slice keeps the
-        whole buffer alive.
+        The bytes of all strings. A contiguous array is used without a copy. A slice of
+        the BytesArray keeps the whole buffer alive.
     offsets : ndarray of int64, shape (n + 1,)
         String ``i`` is ``data[offsets[i]:offsets[i + 1]]``. Offsets must not decrease
         and must be within `data`; they need not start at 0.
@@ -60,9 +60,9 @@ class BytesArray(Rows):
 
     Notes
     -----
-    ``numpy.asarray(b)`` returns an object array of ``bytes``; other dtypes raise
-    `TypeError`, except ``"S"`` and ``"U"`` without a length: NumPy then converts the
-    object array itself and drops trailing NULs.
+    ``numpy.asarray(b)`` returns an object array of ``bytes``. Other dtypes raise
+    `TypeError`, except ``"S"`` and ``"U"`` without a length. For those two, NumPy
+    converts the object array and drops trailing NULs.
 
     Examples
     --------
@@ -162,12 +162,12 @@ class BytesArray(Rows):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Size of each string in bytes: int64 of shape `shape`."""
+        """Size of each string in bytes: int64 of shape `self.shape`."""
         return np.diff(self.offsets).reshape(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the strings and their offsets, not of the whole shared buffer."""
+        """Size of strings and offsets in bytes, without the rest of a shared buffer."""
         return int(self.offsets[-1] - self.offsets[0]) + self.offsets.nbytes
 
     def __len__(self) -> int:
@@ -215,7 +215,7 @@ class BytesArray(Rows):
         Returns
         -------
         memoryview
-            Of format ``"B"``. It keeps the buffer alive, and is writable if `data` is.
+            A ``"B"`` view that keeps the buffer alive; writable if `data` is writable.
 
         Raises
         ------
@@ -241,19 +241,19 @@ class BytesArray(Rows):
         Parameters
         ----------
         dtype : dtype-like
-            Type of the numbers in the strings, with its byte order: ``">f4"``.
+            Type and byte order of the numbers in the strings, such as ``">f4"``.
         shape : int or tuple of int, default ()
             Shape of the array in each string.
 
         Returns
         -------
         ndarray of `dtype`
-            Of shape ``self.shape + shape``. A view of `data`, which may be unaligned.
+            A view of `data` with shape ``self.shape + shape``, which may be unaligned.
 
         Raises
         ------
         ValueError
-            If a string's size is not the size of such an array.
+            If a string does not have the size of an array of this dtype and shape.
         TypeError
             If `dtype` has no fixed size, or is ``S``.
 
@@ -276,7 +276,7 @@ class BytesArray(Rows):
             where = str(place[0]) if self.ndim == 1 else str(place)
             got = self.offsets[wrong[0] + 1] - self.offsets[wrong[0]]
             raise ValueError(
-                f"cannot view strings as {target} of shape {inner}: they must have "
+                f"cannot view strings as {target} of shape {inner}: strings must have "
                 f"{size} bytes, but string {where} has {got}"
             )
         return self._joined().view(target).reshape(self.shape + inner)
@@ -296,7 +296,7 @@ class BytesArray(Rows):
         return self._objects()
 
     def equals(self, other: object) -> bool:
-        """Return whether `other` is a BytesArray of the same shape and strings."""
+        """Return whether `other` is a BytesArray with the same shape and strings."""
         return (
             isinstance(other, BytesArray)
             and self.shape == other.shape
@@ -367,7 +367,7 @@ class BytesArray(Rows):
         return BytesArray._wrap(data, offsets, positions.shape)
 
     def _joined(self, selected: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
-        """Return a view of the bytes of all strings, or a copy of the selected ones."""
+        """Return a view of the bytes of all strings, or a copy of selected strings."""
         if selected is None or selected.all():
             return self.data[self.offsets[0] : self.offsets[-1]]
         return self._take(np.flatnonzero(selected)).data

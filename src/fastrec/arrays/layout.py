@@ -1,4 +1,4 @@
-"""Common code of the array types: items, offsets, shapes, indices and reprs."""
+"""Code shared by the array types: items, offsets, shapes, indices and reprs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ EDGE_ITEMS = 3  # items at each end of an abridged repr
 
 
 class Rows:
-    """Base of the array types: made of parts, without hash and conversion to ndarray."""
+    """Base class of the array types, which store the attributes named in `_parts`."""
 
     __slots__ = ("__weakref__",)
     __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None  # `ndarray == array` calls `array.__eq__`
 
-    _parts: ClassVar[tuple[str, ...]]  # the attributes that are the constructor's
-    _dense_form = ""  # the method that returns a dense array
+    _parts: ClassVar[tuple[str, ...]]  # parameters of the constructor
+    _dense_form = ""  # name of the method that returns a dense array
     _in_repr: ClassVar[tuple[str, ...]] = ("shape", "dtype")
 
     @property
@@ -37,12 +37,12 @@ class Rows:
 
     @property
     def ndim(self: Any) -> int:
-        """Number of dimensions; ragged axes count as one each."""
+        """Number of dimensions; each ragged axis counts as one."""
         return len(self.shape)
 
     @classmethod
     def _wrap(cls, *parts: Any) -> Self:
-        """Make an array of valid parts, without checking them."""
+        """Make an array from valid parts, without checks."""
         array = cls.__new__(cls)
         for name, part in zip(cls._parts, parts, strict=True):
             setattr(array, name, part)
@@ -103,7 +103,7 @@ class Rows:
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def _is_numpy(self) -> bool:
-        """Return whether the parts are not tracers or placeholders of JAX."""
+        """Return whether no part is a JAX tracer or placeholder."""
         return all(
             part._is_numpy()
             if isinstance(part, Rows)
@@ -135,7 +135,7 @@ def _item_text(item: Any) -> str:
 
 
 def describe_rows(array: Any) -> str:
-    """Describe the rows of `array`; arrays with equal texts can be concatenated."""
+    """Describe the rows of `array`; equal descriptions allow concatenation."""
     kind = getattr(array, "_kind", None) or str(array.dtype)
     if kind == "ragged":
         return f"ragged rows of {describe_rows(array.values)}"
@@ -145,7 +145,7 @@ def describe_rows(array: Any) -> str:
 
 
 def equal_values(a: Any, b: Any) -> bool:
-    """Compare parts of arrays; NaN equals NaN."""
+    """Return whether parts of two arrays are equal; NaN equals NaN."""
     if isinstance(a, Rows):
         return a.equals(b)
     if not isinstance(a, np.ndarray):
@@ -176,7 +176,7 @@ def as_offsets(values: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def offsets_from(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return the n + 1 offsets of n adjacent runs of these lengths."""
+    """Return the n + 1 offsets of n adjacent runs with these lengths."""
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -185,7 +185,7 @@ def offsets_from(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 def run_positions(
     starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]
 ) -> NDArray[np.int64]:
-    """Return the concatenated ranges ``start:start + length``."""
+    """Return the positions in all ranges ``start:start + length``, concatenated."""
     offsets = offsets_from(lengths)
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
 
@@ -200,14 +200,14 @@ def as_shape(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
 
 
 def is_int(index: object) -> bool:
-    """Return whether `index` is an integer. A bool is not; NumPy masks with it."""
+    """Return whether `index` is an integer and not a bool, which is a mask in NumPy."""
     if isinstance(index, np.ndarray):
         return index.ndim == 0 and index.dtype.kind in "iu"
     return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
 
 
 def row_number(index: SupportsIndex, size: int, axis: int = 0) -> int:
-    """Return a possibly negative index as a position, or raise an IndexError."""
+    """Return `index` as a non-negative position, or raise an IndexError."""
     i = operator.index(index)
     if not -size <= i < size:
         raise IndexError(f"index {i} is out of bounds for axis {axis} with size {size}")
@@ -215,7 +215,7 @@ def row_number(index: SupportsIndex, size: int, axis: int = 0) -> int:
 
 
 def row_numbers(index: Any, n_rows: int) -> NDArray[np.integer[Any]]:
-    """Return the rows that a slice, mask or index array selects."""
+    """Return the row numbers that a slice, mask or index array selects."""
     if isinstance(index, tuple):
         message = "cannot index rows with a tuple; write a[i][j] instead of a[i, j]"
         raise IndexError(message)
@@ -226,7 +226,7 @@ def row_numbers(index: Any, n_rows: int) -> NDArray[np.integer[Any]]:
 
 
 def as_fill(fill: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return `fill` in `dtype`; raise if an integer or bool dtype changes it."""
+    """Convert `fill` to `dtype`; raise if an integer or bool dtype alters the value."""
     array = np.asarray(fill)
     try:
         with np.errstate(invalid="ignore"):
@@ -240,7 +240,7 @@ def as_fill(fill: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def encoded(value: object, name: str) -> bytes:
-    """Return `value` as bytes, or raise a TypeError that calls it `name`."""
+    """Return `value` as bytes, or raise a TypeError with `name` in the message."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -251,7 +251,7 @@ def encoded(value: object, name: str) -> bytes:
 
 
 def flattened(values: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """Return the leaves of nested lists, and their shape."""
+    """Return the leaves and the shape of nested lists."""
     level = list(values)
     shape: tuple[int, ...] = (len(level),)
     while level and isinstance(level[0], (list, tuple)):

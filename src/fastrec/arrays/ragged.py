@@ -35,15 +35,15 @@ from fastrec.arrays.sparse import SparseArray
 class RaggedArray(Rows):
     """An array of variable-length rows.
 
-    The array type of variable-length features. ``r[i]`` is a row; slices, masks and
-    index arrays select rows and return a RaggedArray. Slices with step 1 share the
+    This is the array type of variable-length features. ``r[i]`` is a row. Slices, masks
+    and index arrays select rows and return a RaggedArray. Slices with step 1 share the
     values; other indices copy.
 
     Parameters
     ----------
     values : ndarray or BytesArray of shape ``(n, *inner)``, or RaggedArray
-        The concatenated values of all rows. Used without a copy. A RaggedArray nests:
-        `row_splits` then splits its rows, as the outermost level.
+        The concatenated values of all rows, used without a copy. If `values` is a
+        RaggedArray, `row_splits` groups the rows of `values` in an outer level.
     row_splits : ndarray of int64 or int32, shape (rows + 1,)
         Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. The splits must start
         at 0, must not decrease, and must end at n.
@@ -151,7 +151,7 @@ class RaggedArray(Rows):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of `values` and `row_splits`."""
+        """Size of `values` and `row_splits` in bytes."""
         return self.values.nbytes + self.row_splits.nbytes
 
     def __len__(self) -> int:
@@ -182,7 +182,7 @@ class RaggedArray(Rows):
         Parameters
         ----------
         length : int, optional
-            Length of the padded rows; by default that of the longest row.
+            Length of the padded rows; by default the length of the longest row.
 
         Returns
         -------
@@ -205,8 +205,8 @@ class RaggedArray(Rows):
         fill : scalar, or array of the shape of one value, default 0
             The padding. For byte strings, 0 means ``b""``.
         length : int, or sequence of int and None, optional
-            Length of the padded rows; by default that of the longest row. For nested
-            rows, a sequence with one length for each level.
+            Length of the padded rows; by default the length of the longest row. For
+            nested rows, a sequence with one length for each level.
         truncate : bool, default False
             Truncate rows that are longer than `length`.
 
@@ -218,10 +218,10 @@ class RaggedArray(Rows):
         Raises
         ------
         ValueError
-            If a row is longer than `length` and `truncate` is False, or an integer
-            `dtype` cannot represent `fill`.
+            If a row is longer than `length` and `truncate` is False, or `fill` is
+            not a value of the integer or bool dtype of the values.
         TypeError
-            If the values are byte strings and `fill` is neither one nor 0.
+            If the values are byte strings and `fill` is neither a string nor 0.
 
         Examples
         --------
@@ -237,7 +237,7 @@ class RaggedArray(Rows):
         Returns
         -------
         SparseArray
-            Of shape ``(rows, longest, *inner)``, with the longest row of each level.
+            An array of shape ``(rows, longest, *inner)``, one ``longest`` per level.
 
         Examples
         --------
@@ -306,7 +306,7 @@ class RaggedArray(Rows):
         truncate: bool,
         where: str,
     ) -> NDArray[Any] | BytesArray:
-        """Pad this level to the first of `lengths`, and nested levels to the others."""
+        """Pad this level to ``lengths[0]``, and nested levels to the other lengths."""
         width = self._width(lengths[0] if lengths else None)
         too_long = np.flatnonzero(self.lengths > width)
         if too_long.size and not truncate:
@@ -339,7 +339,7 @@ Array: TypeAlias = NDArray[Any] | BytesArray | RaggedArray
 
 
 def values_from(values: list[Any], dtype: DTypeLike | None) -> Array:
-    """Return a flat list of values as the array type that fits them."""
+    """Convert a list of values to an array of the type that fits the values."""
     if any(
         isinstance(x, (list, tuple, BytesArray, RaggedArray))
         or (isinstance(x, np.ndarray) and x.ndim)
@@ -363,7 +363,7 @@ def values_from(values: list[Any], dtype: DTypeLike | None) -> Array:
 
 
 def pad_bytes(values: BytesArray, mask: NDArray[np.bool_], fill: object) -> BytesArray:
-    """Place the rows of `values` where `mask` is True, and `fill` elsewhere."""
+    """Return `values` where `mask` is True, and `fill` elsewhere."""
     filler = b"" if is_int(fill) and fill == 0 else encoded(fill, "fill")
     lengths = np.full(mask.shape + values.shape[1:], len(filler))
     lengths[mask] = values.lengths

@@ -29,8 +29,8 @@ from fastrec.arrays.layout import (
 class SparseArray(Rows):
     """An array stored as values and their indices, like tf.sparse.SparseTensor.
 
-    The array type of `Sparse` features. ``s[i]`` is a row: a SparseArray with one
-    dimension less. Slices, masks and index arrays select rows and copy.
+    This is the array type of `Sparse` features. ``s[i]`` is a row: a SparseArray with
+    one dimension fewer. Slices, masks and index arrays select rows and copy.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class SparseArray(Rows):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of `indices` and `values`."""
+        """Size of `indices` and `values` in bytes."""
         return self.indices.nbytes + self.values.nbytes
 
     def __len__(self) -> int:
@@ -147,7 +147,7 @@ class SparseArray(Rows):
         Parameters
         ----------
         fill : scalar, default 0
-            For byte strings, 0 means ``b""``.
+            The missing values. For byte strings, 0 means ``b""``.
 
         Returns
         -------
