@@ -910,7 +910,7 @@ def test_text_is_checked() -> None:
     ) as caught:
         to_arrow({"x": bad}, text=["x"])
     assert caught.value.feature == "x"
-    with pytest.raises(fr.SchemaError, match="only byte strings"):
+    with pytest.raises(fr.SchemaError, match="must be byte strings"):
         to_arrow({"x": np.arange(2)}, text=["x"])
     with pytest.raises(ValueError, match="no column 'y'; the batch has 'x'"):
         to_arrow({"x": names}, text=["y"])

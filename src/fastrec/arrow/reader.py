@@ -22,31 +22,31 @@ class Table(Protocol):
 class RecordBatchReader:
     """A dataset or loader as a stream of Arrow record batches, with options.
 
-    It implements the Arrow PyCapsule Interface: ``pyarrow.table(reader)``,
+    The reader implements the Arrow PyCapsule Interface: ``pyarrow.table(reader)``,
     ``polars.DataFrame(reader)``, ``pandas.DataFrame.from_arrow(reader)``, and in DuckDB
     ``SELECT ... FROM reader``. Iteration yields `RecordBatch` objects.
 
-    Each use of a dataset reads it again; each use of a loader reads its next epoch, and
-    ``loader.report`` lists the rows that `on_error` skips. All columns are decoded;
-    select those that a query needs with ``ds.select_columns([...])``. A column of a
-    table keeps all columns of its batches in memory.
+    Each use reads a dataset again, or reads the next epoch of a loader. The loader's
+    `report` lists the rows that `on_error` skips. All columns are decoded; to read
+    fewer columns, pass ``ds.select_columns([...])``. A column of a table keeps all
+    columns of its batches in memory.
 
     Parameters
     ----------
     source : Dataset or Loader
         All records of a dataset are read, on every rank.
     batch_size : int, optional
-        Rows per record batch of a dataset. By default about 16 MiB of rows.
+        Rows per record batch of a dataset; by default about 16 MiB of rows.
     text, optional : collection of str, default ()
-        As for `RecordBatch`. ``**ds.schema.arrow_options`` are those of an inferred
-        schema.
+        As for `RecordBatch`. For an inferred schema, pass
+        ``**ds.schema.arrow_options``.
     progress : callable, optional
         Called after each record batch with the number of rows so far.
 
     Attributes
     ----------
     error : Exception or None
-        The exception that ended the last stream, if one did.
+        The exception that ended the last stream, or None.
 
     Raises
     ------
@@ -55,14 +55,14 @@ class RecordBatchReader:
 
     Notes
     -----
-    Types are those of `RecordBatch`. A `fastrec.FixedLenSequence` without ``length=``,
-    whose width varies between batches, becomes large_list: with padding if `source` is
-    a loader or has transforms, otherwise without. Transforms must return the same
-    columns for all batches.
+    Column types are as for `RecordBatch`. A `fastrec.FixedLenSequence` without
+    ``length=``, whose width varies between batches, becomes large_list: with padding if
+    `source` is a loader or has transforms, otherwise without padding. Transforms must
+    return the same columns for all batches.
 
     Arrow consumers convert an error of the stream to their own exception with the same
     text, such as pyarrow's ArrowInvalid or OSError. In the main thread,
-    KeyboardInterrupt and SystemExit are raised in addition.
+    KeyboardInterrupt and SystemExit are also raised.
 
     Examples
     --------
@@ -101,12 +101,12 @@ class RecordBatchReader:
         self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[RecordBatch]:
-        """Yield record batches, all of one schema and each with at least one row.
+        """Yield nonempty record batches, which all have the same schema.
 
         Raises
         ------
         SchemaError
-            If the columns of a batch differ from those of the first, or Arrow does not
+            If the columns of a batch differ from the first batch, or Arrow does not
             support the type of a column.
         fastrec.Error, OSError
             As for the loader.
@@ -116,10 +116,10 @@ class RecordBatchReader:
     def __arrow_c_schema__(self) -> object:
         """Return a capsule ``arrow_schema`` with the names and types of the columns.
 
-        Decodes nothing, except the first batch if there are transforms.
+        Nothing is decoded, except the first batch if there are transforms.
         """
-        # The schema does not depend on the batch size; choosing one would decode
-        # records.
+        # The schema does not depend on the batch size; choosing a size would
+        # decode records.
         loader = self._source._table_loader(self._batch_size or 1, self._num_threads)
         if loader._has_transforms:
             return _core.arrow_schema(self._begin()[0])
@@ -137,7 +137,7 @@ class RecordBatchReader:
         return _core.arrow_array_stream(field, (batch._values for batch in batches))
 
     def _begin(self) -> tuple[Field, Iterator[RecordBatch]]:
-        """Return the columns, and an iterator over the batches."""
+        """Return the columns as a Field, and an iterator over the batches."""
         loader = self._source._table_loader(self._batch_size, self._num_threads)
         batches: Iterable[Batch] = loader
         sample: Batch | None = None
@@ -155,7 +155,7 @@ class RecordBatchReader:
     def _record_batch(
         self, batch: Batch, loader: Any, n_before: int = 0
     ) -> RecordBatch:
-        """Convert the batch that was delivered last, after `n_before` rows."""
+        """Convert the last delivered batch, which follows `n_before` rows."""
         any_width = loader.dataset._any_width_columns()
         try:
             return RecordBatch(batch, self._text, self._optional, _any_width=any_width)
@@ -175,7 +175,7 @@ class RecordBatchReader:
         try:
             for batch in batches:
                 record_batch = self._record_batch(batch, loader, n_before)
-                if not len(record_batch):  # its types may be arbitrary
+                if not len(record_batch):  # types of empty columns may be arbitrary
                     continue
                 if record_batch._field != field:
                     raise SchemaError(

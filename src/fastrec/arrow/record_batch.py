@@ -30,11 +30,11 @@ from fastrec.hints import no_column
 
 
 class Field(NamedTuple):
-    """A name and a type, in the format strings of the C data interface."""
+    """A column's name and type, as a format string of the C data interface."""
 
     name: str
     format: str
-    is_nullable: bool = True  # like arrays of pyarrow, with nulls or without
+    is_nullable: bool = True  # as in pyarrow, even without nulls
     children: tuple[Field, ...] = ()
 
 
@@ -47,7 +47,7 @@ class Values(NamedTuple):
     children: tuple[Values, ...] = ()
 
 
-# The formats of NumPy's dtypes.
+# NumPy dtype -> format string of the C data interface.
 _CODES = ("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
 _FORMATS = dict(zip(_CODES, "bcCsSiIlLefg", strict=True))
 _BINARY, _TEXT = "Z", "U"
@@ -58,7 +58,7 @@ _NAMES |= {_BINARY: "large_binary", _TEXT: "large_string"}
 class RecordBatch:
     """A batch as an Arrow record batch, for pyarrow, polars, DuckDB and pandas.
 
-    It implements the Arrow PyCapsule Interface and requires none of these packages:
+    RecordBatch implements the Arrow PyCapsule Interface and requires no Arrow package:
     ``pyarrow.record_batch(RecordBatch(batch))``, ``polars.DataFrame(...)``.
 
     Parameters
@@ -67,10 +67,10 @@ class RecordBatch:
         A batch of a loader. Its memory is shared: do not modify it while the table is
         in use.
     text : collection of str, default ()
-        Columns of UTF-8 strings: large_string instead of large_binary.
+        Columns of UTF-8 strings, which become large_string instead of large_binary.
     optional : collection of str, default ()
-        Variable-length columns with at most one value per row: the value or null
-        instead of a list.
+        Variable-length columns with at most one value per row. Each row becomes a value
+        or null instead of a list.
 
     Raises
     ------
@@ -84,9 +84,9 @@ class RecordBatch:
 
     Notes
     -----
-    Numbers keep their dtype (bool is copied to bits), rows of shape ``(k,)`` become
-    fixed_size_list, RaggedArrays large_list, BytesArrays large_binary. Tables may
-    outlive the batch, its loader and its dataset; any thread may release them.
+    Numbers keep their dtype, but bool is packed into bits. Rows of shape ``(k,)``
+    become fixed_size_list, RaggedArrays large_list, BytesArrays large_binary. A table
+    may outlive the batch, the loader and the dataset; any thread may release it.
 
     Examples
     --------
@@ -142,7 +142,7 @@ class RecordBatch:
         return [field.name for field in self._field.children]
 
     def _by_column(self) -> Iterator[RecordBatch]:
-        """Yield one batch per column, which does not keep the others in memory."""
+        """Yield one batch per column, which does not keep other columns in memory."""
         columns = zip(self._field.children, self._values.children, strict=True)
         for field, values in columns:
             batch = copy.copy(self)
@@ -166,7 +166,7 @@ class RecordBatch:
 
 
 def _text_name(key: object) -> str:
-    """Return a column name as UTF-8 text without NULs, or raise."""
+    """Return a column name as UTF-8 text without NULs, or raise an error."""
     if not isinstance(key, (str, bytes)):
         raise TypeError(f"column names must be str or bytes, got {key!r}")
     name = name_of(key)
@@ -192,7 +192,7 @@ def _type_name(field: Field) -> str:
 def _column(
     column: Any, is_text: bool, is_optional: bool, has_any_width: bool
 ) -> tuple[Field, Values]:
-    """Return a column as Arrow has it; errors about one row have it as `record`."""
+    """Convert a column to Arrow; an error about one row has the row as `record`."""
     is_padded = isinstance(column, (np.ndarray, BytesArray)) and column.ndim > 1
     if has_any_width and is_padded:
         column = rows_of_one_length(column)
@@ -232,14 +232,14 @@ def _strings(column: BytesArray, is_text: bool) -> tuple[Field, Values]:
 
 def _numbers(column: Any) -> tuple[Field, Values]:
     if isinstance(column, SparseArray):
-        reason = "Arrow has no sparse columns: read it with fr.VarLen"
+        reason = "Arrow does not support sparse columns; read the values with fr.VarLen"
         raise SchemaError(reason)
     if not isinstance(column, np.ndarray) or not column.ndim:
         reason = f"expected an array of rows, got {type(column).__name__}"
         raise SchemaError(reason)
     code = column.dtype.str[1:]
     if code not in _FORMATS:
-        reason = f"Arrow has no dtype {column.dtype}: convert it in a transform"
+        reason = f"Arrow does not support {column.dtype}; convert it in a transform"
         if column.dtype.name == "bfloat16":
             reason += ", or read it as float32"
         raise SchemaError(reason)
@@ -255,7 +255,7 @@ def _check_text(column: Any) -> None:
     """Raise a SchemaError unless each value is a UTF-8 string."""
     strings = column._flat_values if isinstance(column, RaggedArray) else column
     if not isinstance(strings, BytesArray):
-        reason = "only byte strings can be text"
+        reason = "text columns must be byte strings"
         raise SchemaError(reason)
     offsets, data = strings.offsets, strings.data
     first, end = int(offsets[0]), int(offsets[-1])
@@ -266,7 +266,7 @@ def _check_text(column: Any) -> None:
         str(data[first:end].data, "utf-8")  # all strings joined
     except UnicodeDecodeError as error:
         bad = first + error.start
-    # Until there, a string can only end within a character, which the next one continues.
+    # Before `bad`, the only possible error is a character split between two strings.
     begins = offsets[(offsets > first) & (offsets < bad)]
     cut = begins[data[begins] & 0xC0 == 0x80]
     bad = int(cut[0]) - 1 if len(cut) else bad
@@ -276,12 +276,12 @@ def _check_text(column: Any) -> None:
     try:
         str(data[offsets[i] : offsets[i + 1]].data, "utf-8")
     except UnicodeDecodeError as error:
-        reason = f"a value is not UTF-8 text ({error.reason}): leave it out of text="
+        reason = f"a value is not UTF-8 text ({error.reason}); remove it from text="
         raise SchemaError(reason, record=_row_of(i, column)) from error
 
 
 def _row_of(value: int, column: Any) -> int:
-    """Return the row of one of all values."""
+    """Return the row that contains the value with number `value`."""
     if isinstance(column, RaggedArray):
         item = _row_of(value, column.values)
         return int(np.searchsorted(column.row_splits, item, "right")) - 1
@@ -289,16 +289,16 @@ def _row_of(value: int, column: Any) -> int:
 
 
 def _scalar_rows(column: RaggedArray) -> tuple[Any, NDArray[np.bool_] | None]:
-    """Return the single value of each row, and which rows have one if not all do."""
+    """Return the single value of each row, and a mask of rows with a value or None."""
     lengths, splits, values = column.lengths, column.row_splits, column.values
     if lengths.max(initial=0) > 1:
         row = int((lengths > 1).argmax())
-        reason = f"a row has {lengths[row]} values: leave the column out of optional="
+        reason = f"a row has {lengths[row]} values; remove the column from optional="
         raise SchemaError(reason, record=row)
     present = lengths == 1
     if present.all():
         return values, None
-    # Missing strings and lists are empty.
+    # Replace missing strings and lists with empty ones.
     if isinstance(values, RaggedArray):
         return RaggedArray._wrap(values.values, values.row_splits[splits]), present
     shape = (len(column), *values.shape[1:])

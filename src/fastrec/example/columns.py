@@ -1,9 +1,9 @@
 """Convert the caller's columns and rows to columns that the core encodes.
 
 The type of a value determines its kind, as in TensorFlow's guide to tf.train.Example:
-bool and integers become int64, floats float32, str and bytes byte strings. A spec adds
-how to store arrays with two or more dimensions, and the kind of empty lists. Nothing
-else is converted; a float never becomes an integer.
+bool and integers become int64, floats float32, str and bytes byte strings. A spec
+determines the storage of arrays with two or more dimensions and the kind of empty
+lists. There are no other conversions: a float never becomes an integer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fastrec.features.image import Image
 from fastrec.features.tensor import SerializedTensor, serialized_rows
 from fastrec.transforms.images import encoded_images
 
-# Mask of the rows that have a feature; None if all do.
+# Mask of the rows that have a feature; None if all rows have the feature.
 Present: TypeAlias = NDArray[np.bool_] | None
 
 # Specs whose rows all have one shape.
@@ -53,7 +53,7 @@ _DTYPES: dict[str, Any] = {"int64": np.int64, "float": np.float32, "bytes": np.u
 
 @dataclass(frozen=True)
 class ColumnValues:
-    """A column to encode: ``ColumnValues`` in ``src/cpp/encode/encode_batch.h``."""
+    """A column to encode; see ``ColumnValues`` in ``src/cpp/encode/encode_batch.h``."""
 
     name: str | bytes  # the caller's name of the column
     key: bytes
@@ -64,7 +64,7 @@ class ColumnValues:
     string_bytes: int = 0
     offsets: NDArray[Any] | None = None
     present: Present = None
-    is_range_checked: bool = False  # the spec's range is narrower than the dtype's
+    is_range_checked: bool = False  # against the range of the spec's dtype
 
     @property
     def is_present(self) -> bool:
@@ -114,7 +114,7 @@ def columns_of(
 def row_of_lists(
     row: Mapping[Any, Any], features: Mapping[Any, Spec]
 ) -> dict[Any, object]:
-    """Return a row with the features that have a spec converted to flat lists."""
+    """Return a row in which the features with specs are converted to flat lists."""
     _check_mapping("a row", row)
     result: dict[Any, object] = {}
     for name, value in row.items():
@@ -140,7 +140,7 @@ def row_of_lists(
 
 
 def _list_of(column: ColumnValues) -> object:
-    """Return a column of one row as a flat list, or as its single string."""
+    """Return a column of one row as a flat list, or as a single string."""
     if column.kind != "bytes":
         return column.values.reshape(-1)
     if column.offsets is None and column.n_values:
@@ -152,7 +152,7 @@ def _list_of(column: ColumnValues) -> object:
 def ordered(
     columns: list[ColumnValues], order: _core.FeatureOrder
 ) -> list[ColumnValues]:
-    """Return columns in the order and with the kinds of earlier records."""
+    """Return columns with the order and the kinds of features in earlier records."""
     placed: list[tuple[int, ColumnValues]] = []
     for column in columns:
         position, kind = order.place(column.key, "")
@@ -165,7 +165,7 @@ def ordered(
                 f"feature {column.name!r}: cannot determine the kind of empty lists; "
                 "pass a spec in features="
             )
-    # Register kinds only after all checks, so that an error does not change the order.
+    # Register kinds after all checks: an error must not change the order.
     result = []
     for _, column in sorted(placed, key=lambda item: item[0]):
         if column.has_values:
@@ -255,7 +255,7 @@ def _check_complete(
             )
 
 
-# Arrays of rows -> columns of the core.
+# Convert arrays of rows to columns of the core.
 
 
 def _encodable(
@@ -267,14 +267,14 @@ def _encodable(
         return [_lists(name, as_bytes(name), array, present)]
     if isinstance(spec, Record):
         raise TypeError(
-            "cannot write records as a feature; pass each to Writer.write_record"
+            "cannot write records as a feature; pass each record to Writer.write_record"
         )
     if not isinstance(spec, _WRITTEN):
         raise TypeError(
             f"cannot write a {spec!r}; write its features as separate columns"
         )
     if isinstance(spec, Image):
-        if not isinstance(array, BytesArray):  # files are written unchanged
+        if not isinstance(array, BytesArray):  # image files are written unchanged
             array = encoded_images(dense(array), spec)
         return [_lists(name, spec._key_of(name), array, present)]
     keys = (
@@ -324,8 +324,8 @@ def _check_flat(array: Array) -> None:
     if isinstance(array, np.ndarray):
         example = f"fr.Raw({rows}, {array.dtype.name!r})"
     msg = (
-        f"cannot write {len(rows)}-D rows without a spec; pass one in features=, such "
-        f"as {example}, or write their bytes with .tobytes()"
+        f"cannot write {len(rows)}-D rows without a spec; pass a spec in features=, "
+        f"such as {example}, or write the bytes from .tobytes()"
     )
     if isinstance(array, RaggedArray) and isinstance(array.values, RaggedArray):
         msg = (
@@ -444,11 +444,11 @@ def _deflated(rows: Iterable[Any]) -> BytesArray:
     return BytesArray.from_list([zlib.compress(row) for row in rows])
 
 
-# The caller's columns -> arrays of rows. Arrays stay unchanged; lists become arrays.
+# Convert the caller's columns to arrays of rows. Arrays stay unchanged.
 
 
 def array_of(column: Any, spec: Spec | None) -> tuple[Array, Present]:
-    """Return a column as an array, and the mask of its present rows, or None if all."""
+    """Return a column as an array, and a mask of present rows (None for all)."""
     is_array = isinstance(column, np.ndarray)
     if is_array and column.ndim == 0:
         raise ValueError("a column must have one value for each record, got a scalar")
@@ -459,7 +459,7 @@ def array_of(column: Any, spec: Spec | None) -> tuple[Array, Present]:
         if not mask[absent].all():
             raise ValueError("a row must be masked entirely or not at all")
         data = column.data
-        if absent.any():  # the type of masked values may not be writable
+        if absent.any():  # masked values may have a type that cannot be written
             blank = np.zeros((), data.dtype) if absent.all() else data[~absent][0]
             data = data.copy()
             data[absent] = blank
@@ -477,7 +477,7 @@ def array_of(column: Any, spec: Spec | None) -> tuple[Array, Present]:
 
 
 def _is_opaque(array: NDArray[Any], spec: Spec | None = None) -> bool:
-    """Return whether an array has objects or text, which are converted individually."""
+    """Return whether an array has objects or text, which are converted one by one."""
     kind = array.dtype.kind
     return kind == "O" or (kind in "UT" and not isinstance(spec, Raw))
 
@@ -501,7 +501,7 @@ def _rows_without_values(n_rows: int) -> Array:
 
 
 def _array_of_items(items: Sequence[Any], spec: Spec | None = None) -> Array:
-    """Return scalars as an array, and lists as the RaggedArray of their items."""
+    """Convert scalars to an array, and lists to a RaggedArray."""
     kinds = _kinds_of(items)
     if "" in kinds:
         wrong = next(type(item) for item in items if "" in _kinds_of([item]))
@@ -510,13 +510,13 @@ def _array_of_items(items: Sequence[Any], spec: Spec | None = None) -> Array:
             "lists of them or NumPy arrays"
         )
     if len(kinds) > 1:
-        hint = "make all values the same"
+        hint = "convert all values to one kind"
         floats = (item for item in items if isinstance(item, (float, np.floating)))
         if kinds == {"float", "string"} and all(map(np.isnan, floats)):
             hint = "write None for a missing string, not NaN"
         raise ValueError(f"cannot mix {' and '.join(sorted(kinds))}; {hint}")
     if kinds == {"string"}:
-        if len(items) == 1 and type(items[0]) is bytes:  # which may be gigabytes
+        if len(items) == 1 and type(items[0]) is bytes:  # a view, not a copy
             data = np.frombuffer(items[0], np.uint8)
             return BytesArray._wrap(data, np.array([0, data.size]), (1,))
         return BytesArray.from_list(items)
@@ -564,13 +564,13 @@ def _kinds_of(items: Sequence[Any]) -> set[str]:
 
 
 def _stack_or_concat(arrays: Sequence[Any], spec: Spec | None) -> Array:
-    """Join one array per row: dense for a dense spec, otherwise a RaggedArray."""
+    """Stack the arrays of rows for a dense spec; otherwise return a RaggedArray."""
     is_dense = isinstance(spec, DENSE)
     full = arrays if is_dense else [a for a in arrays if a.size] or arrays[:1]
     dtypes = {array.dtype for array in full}
     kinds = set() if isinstance(spec, Raw) else {_number_kind(d) for d in dtypes}
     if len(kinds) > 1:
-        raise ValueError("cannot mix float and int; make all values the same")
+        raise ValueError("cannot mix float and int; convert all values to one kind")
     if len(dtypes) > 1 and kinds == {"int64"}:
         # NumPy promotes mixed signed and unsigned integers to floats.
         full = [number_values(array)[1] for array in full]
@@ -585,7 +585,7 @@ def _listed(row: Any) -> Sequence[Any]:
     if isinstance(row, np.ndarray) and not _is_opaque(row):
         _number_kind(
             row.dtype
-        )  # raises, for example for dates, which tolist() converts
+        )  # raises for dates, for example, which tolist() would convert
     if isinstance(row, RaggedArray):
         return row.tolist()
     items: Sequence[Any] = row if isinstance(row, (list, tuple)) else row.tolist()
@@ -599,14 +599,14 @@ def dense(rows: Array) -> Any:
     lengths = set(rows.lengths.tolist())
     if len(lengths) > 1:
         raise ValueError(
-            f"rows must have equal lengths, got rows of {sorted(lengths)[:5]} values"
+            f"rows must have equal lengths, got lengths {sorted(lengths)[:5]}"
         )
     values = dense(rows.values)
     return reshaped(values, (len(rows), next(iter(lengths), 0), *values.shape[1:]))
 
 
 def _number_kind(dtype: np.dtype[Any]) -> str:
-    """Return the kind of Feature list that stores numbers of a dtype."""
+    """Return the kind of the tf.train.Feature that stores numbers of a dtype."""
     if dtype.kind in "biu":
         return "int64"
     if (dtype.kind == "f" and dtype.itemsize <= 8) or dtype.name == "bfloat16":
@@ -618,7 +618,7 @@ def _number_kind(dtype: np.dtype[Any]) -> str:
 
 
 def number_values(values: NDArray[Any]) -> tuple[str, NDArray[Any]]:
-    """Return the kind of Feature list for `values`, and the converted values."""
+    """Return the tf.train.Feature kind for `values`, and the converted values."""
     if values.dtype.kind == "O":
         return "", np.zeros(0, np.int64)
     kind = _number_kind(values.dtype)

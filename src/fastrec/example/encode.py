@@ -1,4 +1,4 @@
-"""Encode rows as serialized tf.train.Example and SequenceExample."""
+"""Encode rows as serialized tf.train.Examples and SequenceExamples."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def encode_example(
     features : mapping of str or bytes to specs, optional
         Specs as for `Writer`, for arrays with two or more dimensions (`Raw`,
         `FixedLen`, `SerializedTensor`) and empty lists (`VarLen`). Pass a
-        `fastrec.Schema` to validate them only once.
+        `fastrec.Schema` to validate the specs only once.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def encode_example(
         kinds, a value does not fit its spec, a feature without a default is missing, or
         the message reaches 2 GiB, protobuf's limit.
     TypeError
-        If a value or key has another type.
+        If a value or key has an unsupported type.
     SchemaError
         If `features` is invalid.
 
@@ -91,8 +91,8 @@ def encode_sequence_example(
     context : mapping of str or bytes to values, optional
         As for `encode_example`.
     feature_lists : mapping of str or bytes to iterables of values, optional
-        For each list, an iterable of steps, which are values as for `encode_example`.
-        All steps of a list must have the same kind.
+        The steps of each list, which are values as for `encode_example`. All steps of a
+        list must have the same kind.
 
     Returns
     -------

@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 
 Strings: TypeAlias = "Sequence[bytes] | BytesArray | npt.NDArray[Any]"
 
-# Memory that is recycled for later batches.
+# Maximum size of the idle buffers that are kept for later batches.
 _IDLE_BYTES = 16 << 20
 
 _MAX_FEATURES = Limits().max_features
 
 _pool = _core.BlockPool(_IDLE_BYTES)
 
-_MAX_ENTRIES = 64  # of a schema cache
+_MAX_ENTRIES = 64  # maximum size of a schema cache
 
 T = TypeVar("T")
 
 
 def _cached(create: Callable[..., T]) -> Callable[..., T]:
-    """Return `create`, called again only if the contents of a dict have changed.
+    """Return a wrapper of `create` that caches results by the contents of dicts.
 
     ``create(*sections)`` returns the schema of one or more dicts, which may be None.
-    Items are compared by identity: equal specs may differ, such as in the sign of a
-    zero. Specs are immutable; other objects, such as those of tf.io, are also compared
-    with a copy.
+    Items are compared by identity, because equal specs may differ in a zero's sign.
+    Specs are immutable. Other objects, such as tf.io specs, are also compared with a
+    copy.
     """
     entries: dict[tuple[int, ...], tuple[list[Any], T]] = {}
 
@@ -54,7 +54,7 @@ def _cached(create: Callable[..., T]) -> Callable[..., T]:
         schema = create(*sections)
         if all(section is None or type(section) is dict for section in sections):
             contents = list(map(_contents, sections))
-            # Not equal: some value cannot be compared with a copy of itself.
+            # Do not cache a value that is not equal to its own copy.
             if all(map(_is_equal, contents, sections)):
                 if len(entries) >= _MAX_ENTRIES:
                     entries.clear()
@@ -65,7 +65,7 @@ def _cached(create: Callable[..., T]) -> Callable[..., T]:
 
 
 def _contents(section: Mapping[Any, Any] | None) -> Any:
-    """Return the names, the specs, and the mutable specs with copies."""
+    """Return the names, the specs, and the mutable specs with their copies."""
     if section is None:
         return None
     mutable = [
@@ -102,7 +102,7 @@ def parse_example(serialized: Strings, features: Features) -> Batch:
     Parameters
     ----------
     serialized : sequence of bytes, BytesArray, or 1-D object array of bytes
-        One record each.
+        The serialized records.
     features : mapping of str to specs
         As for `fastrec.open`. A dict is validated again only if it has changed.
 
@@ -114,8 +114,8 @@ def parse_example(serialized: Strings, features: Features) -> Batch:
     Raises
     ------
     DecodeError, SchemaError
-        If a record is unreadable or does not fit its spec. The error's `record` is its
-        index.
+        If a record is unreadable or does not fit its spec. The error's `record` is the
+        index of that record.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def parse_sequence_example(
     Parameters
     ----------
     serialized : sequence of bytes, BytesArray, or 1-D object array of bytes
-        One record each.
+        The serialized records.
     context_features, sequence_features : mapping of str to specs, optional
         As for `fastrec.open`.
 
@@ -166,8 +166,8 @@ def parse_sequence_example(
     Raises
     ------
     DecodeError, SchemaError
-        If a record is unreadable or does not fit its spec. The error's `record` is its
-        index.
+        If a record is unreadable or does not fit its spec. The error's `record` is the
+        index of that record.
     """
     schema = _sequences_of(context_features, sequence_features)
     parsed: Any = _core.parse_examples(schema, _pool, _memory_of(serialized))
@@ -191,7 +191,7 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     Raises
     ------
     DecodeError
-        If the record is unreadable, or is another message.
+        If the record is unreadable, or is a different protobuf message.
     SchemaError
         If the record is a tf.train.SequenceExample with feature lists.
     LimitError
@@ -221,7 +221,7 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
 def decode_sequence_example(
     serialized: bytes,
 ) -> tuple[dict[str | bytes, Any], dict[str | bytes, list[Any]]]:
-    """Decode all of a serialized tf.train.SequenceExample, without specs.
+    """Decode all features of a serialized tf.train.SequenceExample, without specs.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def decode_sequence_example(
     Raises
     ------
     DecodeError
-        If the record is unreadable, or is another message.
+        If the record is unreadable, or is a different protobuf message.
     LimitError
         If there are more than 100,000 features or feature lists. Use
         `parse_sequence_example`.
@@ -291,7 +291,7 @@ def _memory_of(serialized: object) -> Any:
 
 
 def _check_example(serialized: Buffer, features: Iterable[object]) -> None:
-    """Raise a DecodeError if no feature has values because the record is another message."""
+    """Raise a DecodeError if a record without values looks like another message."""
     if any(values is not None for values in features):
         return
     if looks := _core.describe_foreign(serialized):
