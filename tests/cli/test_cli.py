@@ -222,7 +222,7 @@ def test_demo_replaces_no_file(tmp_path: Path) -> None:
     mine = tmp_path / "train-00002-of-00006.tfrecord"
     mine.write_bytes(b"mine")
     _, errors = run("demo", "--dir", tmp_path, "--records", "60", status=2)
-    assert errors == f"error: {mine}: the file exists; --dir names another directory\n"
+    assert errors == f"error: {mine}: the file exists; choose another --dir\n"
     assert mine.read_bytes() == b"mine"
 
 

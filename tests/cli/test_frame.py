@@ -83,7 +83,7 @@ def test_help_fits_the_terminal_and_loses_nothing(command: str, columns: int) ->
         assert len(line) <= min(columns, 100) or len(line.split()) == 1
     assert "\u2026" not in done.stdout
     words = " ".join(done.stdout.split())
-    assert "Exit status: 0 done, and nothing wrong was found; 1 the data has" in words
+    assert "Exit status: 0 success; 1 the command found a problem in the data;" in words
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_an_image_that_cannot_be_read_is_marked(tmp_path: Path) -> None:
             writer.write({"image": data})
     shown, errors = run("images", path, "-o", sheet, "--column", "image", status=1)
     assert "wrote 3 images" in shown
-    assert errors == "2 images cannot be read and are an empty frame\n"
+    assert errors == "2 images cannot be read and are shown as an empty frame\n"
     assert sheet.exists()
 
 
@@ -85,7 +85,7 @@ def test_an_image_that_cannot_be_read_is_marked(tmp_path: Path) -> None:
     ("options", "reason"),
     [
         (["-o", "sheet.gif"], "ends in one of .png"),
-        (["-o", "sheet.png", "--column", "none"], "no record has a byte string 'none'"),
+        (["-o", "sheet.png", "--column", "none"], "no sample has a byte string 'none'"),
         (["-o", "images.tfrecord.png"], "exists; --overwrite replaces it"),
     ],
 )
@@ -103,7 +103,7 @@ def test_records_without_images_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     fr.write(path, {"n": [1, 2]})
     _, errors = run("images", path, "-o", tmp_path / "sheet.png", status=2)
-    assert errors == "error: no record has an image\n"
+    assert errors == "error: no sample has an image\n"
     assert not (tmp_path / "sheet.png").exists()
 
 

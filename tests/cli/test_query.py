@@ -202,7 +202,7 @@ def test_a_table_is_abridged(plain: Path) -> None:
     assert "NULL" in line
     shown, _ = run("query", plain, "SELECT * FROM range(2000)")
     assert len(shown.splitlines()) == 1002
-    assert shown.endswith("... and more rows; --csv, --json and --out have all\n")
+    assert shown.endswith("... and more rows; use --csv, --json or --out for all\n")
 
 
 def test_csv_has_all_rows(plain: Path) -> None:
@@ -244,7 +244,7 @@ def test_other_outputs_are_refused(plain: Path, tmp_path: Path) -> None:
         assert "must be a local file that ends in one of .parquet, .csv" in errors
     options = ("--json", "-o", tmp_path / "a.csv")
     _, errors = run("query", plain, "FROM records", *options, status=2)
-    assert "only one of --json, --csv and --out is possible" in errors
+    assert "use only one of --json, --csv and --out" in errors
 
 
 # Conditions.
@@ -306,9 +306,9 @@ def test_records_are_written_unchanged(path: Path, tmp_path: Path) -> None:
     none = tmp_path / "none.tfrecord"
     for option, value in (("--columns", "n"), ("--type", "n=int64")):
         _, errors = run("convert", path, *options, none, option, value, status=2)
-        assert f"{option}: with --where, records are written unchanged" in errors
+        assert f"{option}: --where copies records unchanged; omit this option" in errors
     _, errors = run("convert", path, "--where", "n = 99", "-o", none, status=2)
-    assert errors == "error: no such records\n"
+    assert errors == "error: no record matches --where\n"
     assert not none.exists()
 
 
@@ -358,7 +358,7 @@ def test_head_reads_the_records_that_it_prints_only(tmp_path: Path) -> None:
 
 def test_record_and_condition_exclude_each_other(plain: Path) -> None:
     _, errors = run("head", plain, "--record", "1", "--where", "n = 1", status=2)
-    assert "--record and --where exclude each other" in errors
+    assert "--record and --where cannot be combined" in errors
     assert "no such records in 1 file" in run("head", plain, "--where", "n = 99")[0]
 
 

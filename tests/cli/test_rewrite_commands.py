@@ -211,7 +211,7 @@ def test_damage_is_one_line_with_a_hint(files: Path, out: Path) -> None:
         (["shuffle", "-o", "x", "--level", "3"], "requires --compression"),
         (["reshard", "-o", "{shard}", "--max-shard-bytes", "?"], "a number of bytes"),
         (["reshard", "-o", "x", "--compression", "LZ4"], "LZ4"),
-        (["reshard", "-o", "x.gz"], "pass --compression, or use a name without .gz"),
+        (["reshard", "-o", "x.gz"], "must not end in .gz without --compression"),
         (["reshard", "-o", "x/", "--num-shards", "2"], "requires a pattern"),
         (
             [

@@ -287,7 +287,7 @@ def test_a_stale_index_is_built_again(file: Path, bad: int | None) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     status = 0 if bad is None else 1
     shown, _ = run(file, status=status)
-    assert f"{file}: the index was stale, and was built again" in shown
+    assert f"{file}: the index was stale and was rebuilt" in shown
     report = report_of(file, status=status)
     assert report["stale_indexes"] == []
     ds = fr.open(file)

@@ -1,7 +1,7 @@
-"""The ``fastrec`` command: one module per subcommand.
+"""The ``fastrec`` command and its subcommands.
 
-typer and rich belong to the extra ``cli``. Only `app` and the modules it imports need
-them, not this module and not ``import fastrec``.
+The extra ``cli`` installs typer and rich. `app` and the modules that it imports require
+them; this module and ``import fastrec`` do not.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _EXTRA = frozenset({"click", "jinja2", "rich", "typer"})
 
 
 def main() -> None:
-    """Run the ``fastrec`` command on the arguments of this process.
+    """Run the ``fastrec`` command with the arguments in ``sys.argv``.
 
     Raises
     ------
     SystemExit
-        Always. The status is 0 if nothing wrong was found, 1 if the data has a problem
-        or the answer is negative, 2 if the command could not run, and 130 after Ctrl-C.
+        Always. The status is 0 on success, 1 if the command found a problem in the
+        data, 2 if the command could not run, and 130 after Ctrl-C.
     """
     try:
         from fastrec.cli.app import app  # needs the extra

@@ -1,7 +1,6 @@
-"""The command-line application: its commands, version, errors and exit statuses.
+"""Command-line application: commands, version, errors and exit statuses.
 
-A command's module is imported when the command runs, so that no command waits for the
-imports of another.
+Running a command imports only the module of that command, to keep start-up fast.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ _PANELS = {
     "Measure": ("bench", "report", "demo"),
 }
 _COMMANDS = {name: panel for panel, names in _PANELS.items() for name in names}
-# The modules with the functions of several commands. Any other has its command's name.
+# Modules that implement several commands. Other modules are named after their command.
 _MODULES = dict.fromkeys(("shuffle", "reshard", "split"), "rewrite")
 _MODULES |= dict.fromkeys(("head", "sample", "count"), "records")
 _MODULES |= dict.fromkeys(("verify", "repair"), "verify")
 
-_WIDTH = min(shutil.get_terminal_size().columns, 100) - 2  # of help texts
+_WIDTH = min(shutil.get_terminal_size().columns, 100) - 2  # columns of help
 _NAMES_WIDTH = max(_WIDTH // 3, max(map(len, _COMMANDS)))
-_ARGUMENT_TYPE = re.compile(r"(?<=[A-Z]) <.*>$")  # behind the name of an argument
+_ARGUMENT_TYPE = re.compile(r"(?<=[A-Z]) <.*>$")  # follows an argument name
 _CONTEXT = {"help_option_names": ["-h", "--help"], "terminal_width": _WIDTH}
 _EPILOG = (
-    "Exit status: 0 done, and nothing wrong was found; 1 the data has a problem, or the "
-    "answer is negative; 2 the command could not run; 130 interrupted by Ctrl-C."
+    "Exit status: 0 success; 1 the command found a problem in the data; 2 the command "
+    "could not run; 130 interrupted by Ctrl-C."
 )
 _DATA, _NOT_RUN, _INTERRUPTED, _BROKEN_PIPE = 1, 2, 130, 128 + 13
 
@@ -52,7 +51,7 @@ _PACKAGES = (
 
 
 def _help_of(command: Any, ctx: Any) -> str:
-    """Return the help of a command, with at most a third of the width for names."""
+    """Return a command's help text, with about a third of the width for names."""
     formatter = ctx.make_formatter()
     write = formatter.write_dl
     formatter.write_dl = lambda rows: write(
@@ -67,7 +66,7 @@ class _Command(TyperCommand):
 
 
 class _Commands(TyperGroup):
-    """Imports commands when needed, and reports errors as one line and a status."""
+    """Command group that imports commands lazily and prints errors as one line."""
 
     get_help = _help_of
 
@@ -86,7 +85,7 @@ class _Commands(TyperGroup):
         return typer.main.get_command(command)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one section per panel."""
+        """Write one help section per panel."""
         indent = max(map(len, _COMMANDS))
         for panel, names in _PANELS.items():
             helps = [
@@ -102,7 +101,7 @@ class _Commands(TyperGroup):
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             _fail("; ".join(["interrupted", *interrupt.args]), _INTERRUPTED)
-        except BrokenPipeError:  # the reader of stdout wants no more
+        except BrokenPipeError:  # the reader has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(_BROKEN_PIPE) from None
         except typer.BadParameter as error:
@@ -111,7 +110,7 @@ class _Commands(TyperGroup):
         except (fr.Error, OSError, ValueError, MissingExtraError) as error:
             is_data = isinstance(error, fr.Error) and error.code != "other"
             if isinstance(error, fr.Error):
-                advise_repair(error)  # commands have no on_error=
+                advise_repair(error)  # commands lack on_error=
             text = str(error)
             if isinstance(error, OSError) and error.filename is not None:
                 text = f"{printable(error.filename)}: {error.strerror}"
@@ -125,7 +124,7 @@ def _fail(line: str, status: int) -> None:
 
 
 def _print_version(wanted: bool) -> None:
-    """Print the version, the machine, and the packages that fastrec can use."""
+    """Print the versions of fastrec, Python and optional packages, and the platform."""
     if not wanted:
         return
     import importlib.metadata
@@ -150,7 +149,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings=_CONTEXT,
     epilog=_EPILOG,
-    rich_markup_mode=None,  # whose panels truncate words on narrow terminals
+    rich_markup_mode=None,  # rich panels truncate words on narrow terminals
     pretty_exceptions_enable=False,
 )
 
@@ -162,7 +161,7 @@ def _fastrec(
         bool,
         typer.Option(
             "--version",
-            help="Print the versions of fastrec and packages, and the machine, and exit.",
+            help="Print the versions of fastrec, Python and packages, and exit.",
             callback=_print_version,
             is_eager=True,
         ),

@@ -11,7 +11,7 @@ from fastrec.options import byte_count
 
 
 class Compression(str, enum.Enum):
-    """The compression of files to write, in the spelling of the command line."""
+    """Compression of output files, as spelled on the command line."""
 
     GZIP = "gzip"
     ZLIB = "zlib"
@@ -19,12 +19,12 @@ class Compression(str, enum.Enum):
 
 
 def compression_of(compression: Compression) -> str | None:
-    """Return the compression in the spelling of `fastrec.Writer`."""
+    """Return the value for ``fastrec.Writer(compression=)``."""
     return None if compression is Compression.NONE else compression.value.upper()
 
 
 def names_in(text: str | None, option: str = "--columns") -> list[str] | None:
-    """Return the names in the value of an option: "a,b" is ["a", "b"]."""
+    """Split a comma-separated option value into unique names; None stays None."""
     if text is None:
         return None
     names = [name.strip() for name in text.split(",")]
@@ -36,9 +36,9 @@ def names_in(text: str | None, option: str = "--columns") -> list[str] | None:
 
 
 def size_in_bytes(value: str | int) -> int:
-    """Parse a size such as "200MB"."""
+    """Parse a size such as "200MB" into a number of bytes."""
     try:
-        return byte_count("it", value)
+        return byte_count("size", value)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -57,12 +57,12 @@ AsJson = Annotated[
 ]
 BatchSize = Annotated[int, typer.Option(metavar="N", min=1, help="Records per batch.")]
 Columns = Annotated[
-    str | None, typer.Option(metavar="NAME,...", help="Only these columns.")
+    str | None, typer.Option(metavar="NAME,...", help="Use only these columns.")
 ]
 CompressionOption = Annotated[
     Compression,
     typer.Option(
-        "--compression", case_sensitive=False, help="The compression of the output."
+        "--compression", case_sensitive=False, help="Compression of the output."
     ),
 ]
 MaxShardBytes = Annotated[
@@ -106,7 +106,7 @@ Where = Annotated[
     str | None,
     typer.Option(
         metavar="EXPR",
-        help="Only records for which this condition of SQL is true, such as "
+        help="Use only records for which this SQL condition is true, such as "
         """'label = 3 AND "image/width" > 500'.""",
     ),
 ]

@@ -1,7 +1,7 @@
-"""``fastrec bench``: measure the time of each stage, and name the most expensive one.
+"""``fastrec bench``: measure the time of each stage, and report the slowest.
 
-Each stage is measured together with all stages before it, in rounds over the same records,
-so the cost of a stage is a difference.
+Each measurement runs a stage and all earlier stages on the same records. The cost of a
+stage is the difference from the previous measurement.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from fastrec.cli.terminal import (
 from fastrec.options import default_num_threads
 from fastrec.storage.compression import content_of, inflated
 
-_SAMPLE_BYTES = 256 << 20  # more than CPU caches hold, and few enough to read often
+_SAMPLE_BYTES = 256 << 20  # larger than CPU caches, small enough to read repeatedly
 _COPIED_BYTES = 64 << 20
 _BLOCK_BYTES = 256 << 10
 _N_ROUNDS = 6
 
 _ADVICE = {
-    "read": "copying from the page cache is limited by memory: smaller records help",
+    "read": "memory bandwidth limits reads from the page cache: smaller records help",
     "inflate": "expand the files once with cache_dir=, or install the extra gzip",
-    "checksums": "checksums are one pass over the bytes: smaller records help",
+    "checksums": "checksum time is proportional to record size: smaller records help",
     "decode": "decode fewer columns (try --columns), and store arrays as bytes (fr.Raw)",
 }
 _MEMCPY = "memcpy of the same bytes"
@@ -59,10 +59,10 @@ def bench(
     ] = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what reading, checksums and decoding cost, and how threads help.
+    """Measure the time of reading, checksums and decoding, and the effect of threads.
 
-    Reads the first 256 MiB of the files several times and reports the best times. Records
-    that are not Examples are delivered as bytes. It writes no files.
+    The command reads the first 256 MiB of the files several times and reports the best
+    times. Records that are not Examples are delivered as bytes. No files are written.
     """
     ds = fr.open(files_of(paths, joins=True))
     serialized = ds.with_features({"record": fr.Record()})
@@ -88,7 +88,7 @@ def bench(
     stages: dict[str, _Stage] = {}
     is_plain = {content_of(path) for path in ds.files} == {"plain"}
     if not is_plain or not any("://" in path for path in ds.files):
-        read = partial(_read, ds.files, n_bytes + 16 * n_records)  # with the framing
+        read = partial(_read, ds.files, n_bytes + 16 * n_records)  # includes framing
         stages["read" if is_plain else "inflate"] = read
     stages["checksums"] = loaded(serialized, 0)
     if not skipped:
@@ -143,7 +143,7 @@ def bench(
 
 
 def _first_read(serialized: fr.Dataset, seconds: float) -> tuple[int, int]:
-    """Read the first records for at most `seconds`; return their number and bytes."""
+    """Read records for at most `seconds`; return the record and byte counts."""
     n_records = n_bytes = 0
     start = perf_counter()
     for batch in serialized.loader(256, num_threads=0, rank=0, world_size=1):
@@ -158,7 +158,7 @@ def _first_read(serialized: fr.Dataset, seconds: float) -> tuple[int, int]:
 
 
 def _read(files: list[str], n_bytes: int) -> None:
-    """Read or inflate the first bytes of files."""
+    """Read or inflate the first `n_bytes` bytes of files."""
     for path in files:
         content = content_of(path)
         pieces = _blocks(path) if content == "plain" else inflated(path, content)
@@ -198,9 +198,9 @@ def measure(
     seconds: float,
     progress: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> dict[str, _Times]:
-    """Run rounds of all stages for about `seconds`; return the best times.
+    """Run all stages in rounds for about `seconds`; return the best time of each.
 
-    The first round does not count.
+    The first round is a warm-up, and its times are discarded.
     """
     slice_s = seconds / (_N_ROUNDS * len(stages))
     least: dict[str, _Times] = {}
@@ -216,7 +216,7 @@ def measure(
 
 
 def _timed(stage: _Stage, seconds: float) -> _Times:
-    """Run passes for at least `seconds`; return the mean times of a pass."""
+    """Run a stage for at least `seconds`; return the mean times of one pass."""
     n_passes = 0
     wall, cpu = perf_counter(), process_time()
     while not n_passes or perf_counter() - wall < seconds:
@@ -226,9 +226,9 @@ def _timed(stage: _Stage, seconds: float) -> _Times:
 
 
 def verdict_of(cpu_s: Mapping[str, float]) -> dict[str, Any]:
-    """Return the stage that adds most CPU time.
+    """Return the stage that adds the most CPU time, with advice.
 
-    `cpu_s` maps each stage to the time of it and all stages before it, on one thread.
+    `cpu_s` maps each stage to the single-threaded time of this and all earlier stages.
     """
     before, own = 0.0, {}
     for name, seconds in cpu_s.items():
@@ -249,7 +249,7 @@ def _print_report(report: dict[str, Any]) -> None:
         bold=True,
     )
     echo(f"first read: {rate(report['first_read_mb_per_s'])} MB/s")
-    echo("\neach row reads these records; + adds to the rows above it")
+    echo("\neach row reads the same records; + adds a stage to the rows above")
     first, *added = report["stages"]
     labels = {first["name"]: first, **{f"+ {row['name']}": row for row in added}}
     labels |= {f"all, {row['name']}": row for row in report["threads"]}

@@ -1,4 +1,4 @@
-"""``fastrec convert``: other formats -> TFRecord files, TFRecord files -> tables, images."""
+"""``fastrec convert``: convert tables and images to TFRecord files and back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames
 
 _SHOWN_EVERY = 1000  # records
-# Formats that cannot be written.
+# Suffixes of unsupported output formats.
 _OTHER_SUFFIXES = (".csv", ".tsv", ".npy", ".npz", ".json", ".jsonl")
 
 
@@ -57,7 +57,7 @@ def convert(
             metavar="SOURCE",
             help="Files, globs in quotes, or directories: .csv, .tsv, .parquet, .arrow, "
             ".feather, or folders of images as DIR/class/name.jpg or DIR/name.jpg. For a "
-            "table or images, or with --where, TFRecord files, or - for stdin.",
+            "table or images as OUT, or with --where: TFRecord files, or - for stdin.",
         ),
     ],
     *,
@@ -66,10 +66,9 @@ def convert(
         typer.Option(
             *("--out", "-o"),
             metavar="OUT",
-            help="The output. A path that ends in .parquet, .arrow or .feather is a "
-            "table; one that ends in / is a folder for images; one with {shard:05d}, and "
-            "optionally {num_shards:05d}, is a shard pattern; any other is a TFRecord "
-            "file.",
+            help="The output: a table if OUT ends in .parquet, .arrow or .feather; a "
+            "folder of images if OUT ends in /; shards if OUT contains {shard:05d} and "
+            "optionally {num_shards:05d}; otherwise a TFRecord file.",
         ),
     ],
     columns: Columns = None,
@@ -92,8 +91,8 @@ def convert(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Output table: these columns have at most one value per row; write the "
-            "value or null, not a list.",
+            help="Output table: write these columns, with at most one value per row, "
+            "as values and nulls instead of lists.",
         ),
     ] = None,
     num_shards: NumShards = None,
@@ -102,19 +101,19 @@ def convert(
     on_error: Annotated[
         _OnError,
         typer.Option(
-            help="Fail at an image that cannot be read, or skip and report it. With skip, "
+            help="Fail at an unreadable image, or skip and report it. With skip, "
             "the exit status is 0 if at least one image can be read.",
         ),
     ] = _OnError.RAISE,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Convert tables and images to TFRecord files, or TFRecord files back.
+    """Convert between TFRecord files and tables or images.
 
     Tensors of two or more dimensions are written as bytes; the command prints the specs
-    to read them. Images are not re-encoded. A null omits the feature of the record. A
-    table or a shard appears when it is complete, files with {num_shards} when all are
-    complete. With --where, records that are written to TFRecord files are unchanged.
+    for reading them. Images are not re-encoded. A null omits the feature of the record.
+    A table or shard appears when it is complete; with {num_shards}, shards appear when
+    all are complete. With --where, records are copied to TFRecord files unchanged.
     """
     is_table, is_images = Path(out).suffix.lower() in TABLE_SUFFIXES, out.endswith("/")
     is_records = not is_table and not is_images
@@ -126,7 +125,7 @@ def convert(
         )
     if not is_records and is_remote(out):
         raise typer.BadParameter(
-            f"only TFRecord files are written to URLs, got {redacted(out)}",
+            f"must be a local path for tables and images, got {redacted(out)}",
             param_hint="--out",
         )
     options: dict[str, Any] = {
@@ -147,7 +146,7 @@ def convert(
     for name, value in (("--columns", columns), ("--type", type)):
         if value and where is not None and is_records:
             raise typer.BadParameter(
-                "with --where, records are written unchanged", param_hint=name
+                "--where copies records unchanged; omit this option", param_hint=name
             )
     check_suffix(out, compression)
     names = names_in(columns)
@@ -206,12 +205,12 @@ def convert(
         echo(f"skipped {skipped} that cannot be read", err=True)
     if source is not None and source.features and not as_json:
         specs = (f"{name!r}: fr.{spec!r}" for name, spec in source.features.items())
-        echo(f"read with features={{{', '.join(specs)}, ...}}")
+        echo(f"to read the files, pass features={{{', '.join(specs)}, ...}}")
 
 
 @contextlib.contextmanager
 def _dataset(sources: list[str], where: str | None) -> Iterator[fr.Dataset]:
-    """Open the records of TFRecord files for which a condition is true."""
+    """Yield a dataset of the records for which `where` is true, or of all records."""
     files = files_of(sources, joins=True)
     ds = fr.open(files)
     if where is None:
@@ -219,7 +218,7 @@ def _dataset(sources: list[str], where: str | None) -> Iterator[fr.Dataset]:
         return
     numbers = matching_rows(ds, where)
     with tempfile.TemporaryDirectory(prefix="fastrec-") as folder:
-        if ds.is_streamed:  # records are selected from expanded files only
+        if ds.is_streamed:  # select() requires uncompressed files
             ds = fr.open(files, cache_dir=folder)
         yield ds.select(numbers)
 
@@ -227,9 +226,9 @@ def _dataset(sources: list[str], where: str | None) -> Iterator[fr.Dataset]:
 def _write_records(
     ds: fr.Dataset, out: str, bar: Callable[[int, int], None], **options: Any
 ) -> list[str]:
-    """Write records unchanged; return the files."""
+    """Copy records to `out` unchanged; return the paths of the new files."""
     if not len(ds):
-        raise fr.Error("no such records")
+        raise fr.Error("no record matches --where")
     with fr.Writer(out, **options) as writer:
         for number, record in enumerate(ds.records):
             writer.write_record(record)

@@ -1,4 +1,4 @@
-"""``fastrec demo``: train a model on synthetic data, or show the user's files."""
+"""``fastrec demo``: train a model on synthetic data, or show given files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fastrec.cli.terminal import counted, printable, progress_bar, rate, size
 _N_EPOCHS = 2
 _N_SHARDS = 6
 _DIRECTORY = Path("fastrec-demo")
-_MIN_QUOTED_S = 0.5  # of warm reading behind a rate
+_MIN_QUOTED_S = 0.5  # minimum time to measure a rate
 _N_PIXELS = garments.SIDE**2
 _FEATURES = {"image": fr.Raw((garments.SIDE, garments.SIDE), "uint8")}
 
@@ -37,22 +37,22 @@ def demo(
     dir: Annotated[
         Path,
         typer.Option(
-            metavar="DIR", help="Where to write the synthetic data, and keep it."
+            metavar="DIR", help="Directory in which the synthetic data is kept."
         ),
     ] = _DIRECTORY,
     records: Annotated[
         int, typer.Option(min=60, help="Number of synthetic training records.")
     ] = 60_000,
     seconds: Annotated[
-        float, typer.Option(min=0, help="Maximum time of a pass over your files.")
+        float, typer.Option(min=0, help="Maximum seconds for a pass over your files.")
     ] = 10,
     batch_size: BatchSize = 256,
 ) -> None:
-    """Show your TFRecord files and how fast they read; without PATH, train a model.
+    """Show TFRecord files and the speed of reading; without PATH, train a model.
 
-    Without PATH, it writes synthetic 28x28 images of garments, like Fashion-MNIST, to
-    TFRecord files in ./fastrec-demo, and trains a softmax classifier in NumPy on them. The
-    files stay there, and the next demo uses them.
+    Without PATH, the demo writes synthetic 28x28 images of garments, in the style of
+    Fashion-MNIST, to TFRecord files in DIR. It then trains a softmax classifier in
+    NumPy on the images. The next demo reuses the files.
     """
     if not paths:
         _train_model(dir, records, batch_size)
@@ -60,7 +60,7 @@ def demo(
     if dir != _DIRECTORY:
         raise typer.BadParameter("cannot be combined with PATH", param_hint="--dir")
     files = files_of(paths, joins=True)
-    indexed(files)  # with a progress bar
+    indexed(files)  # shows a progress bar
     ds = _opened(paths[0] if len(paths) == 1 else paths, files)
     if not len(ds):
         echo("no records to show")
@@ -104,16 +104,16 @@ def _train_model(folder: Path, n_records: int, batch_size: int) -> None:
         f"{_accuracy(model, test.loader(batch_size)):.1%} of {len(test):,} test records",
         bold=True,
     )
-    # The command of an environment that is not activated is not on the PATH.
+    # Without an activated virtual environment, the command may be missing from PATH.
     is_found = shutil.which("fastrec") is not None
     command = "fastrec" if is_found else f"{shlex.quote(sys.executable)} -m fastrec"
     echo(f'\nto look at the files: {command} head "{printable(pattern)}"')
 
 
 def _written(folder: Path, part: str, n_records: int, n_shards: int) -> list[str]:
-    """Write the files of a part, unless an earlier demo did; return their paths.
+    """Write the files of a part, or reuse those of an earlier demo; return the paths.
 
-    Other files with these names are an error.
+    Raises a FileExistsError if other files have these names.
     """
     names = [f"{part}-{n:05d}-of-{n_shards:05d}.tfrecord" for n in range(n_shards)]
     files = [str(folder / name) for name in names]
@@ -126,7 +126,7 @@ def _written(folder: Path, part: str, n_records: int, n_shards: int) -> list[str
     try:
         fr.write(pattern, columns, features=_FEATURES, num_shards=n_shards)
     except FileExistsError as error:
-        reason = "the file exists; --dir names another directory"
+        reason = "the file exists; choose another --dir"
         raise FileExistsError(error.errno, reason, error.filename) from error
     echo(
         f"wrote {counted(n_records, 'synthetic image')} to "
@@ -136,19 +136,19 @@ def _written(folder: Path, part: str, n_records: int, n_shards: int) -> list[str
 
 
 def _samples(batch: Any) -> tuple[Any, Any]:
-    """Return images of shape ``(batch, pixels)`` and labels, without a copy."""
+    """Return the images of a batch, of shape ``(batch, pixels)``, and the labels."""
     return batch["image"].as_array("uint8", _N_PIXELS), batch["label"]
 
 
 def _accuracy(model: garments.Softmax, loader: fr.Loader) -> float:
-    """Return the share of records whose label the model predicts."""
+    """Return the fraction of records whose label the model predicts correctly."""
     samples = map(_samples, loader)
     hits = [model.predict(images) == labels for images, labels in samples]
     return float(np.concatenate(hits).mean())
 
 
 def _opened(paths: str | list[str], files: list[str]) -> fr.Dataset:
-    """Open `files`; print the code, the number of records and bytes, and the schema."""
+    """Open `files`; print the code, the record and byte counts, and the schema."""
     ds = fr.open(files)
     _print_code(f"ds = fr.open({paths!r})")
     n_files = counted(len(ds.files), "file")
@@ -160,9 +160,9 @@ def _opened(paths: str | list[str], files: list[str]) -> fr.Dataset:
 
 
 def _read_and_print(ds: fr.Dataset, batch_size: int, seconds: float) -> int:
-    """Read records for at most `seconds`, and print the rate of reading them again.
+    """Measure and print the read rate; return the number of records read.
 
-    The first pass fills the page cache. Returns its records.
+    The first pass fills the page cache for at most `seconds`. Later passes are timed.
     """
     _print_code(f"for batch in ds.loader({batch_size}): pass")
     loader = ds.loader(batch_size)

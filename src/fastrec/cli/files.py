@@ -1,4 +1,4 @@
-"""The files that commands read and write."""
+"""Input and output files of the commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _copies = contextlib.ExitStack()
 
 @contextlib.contextmanager
 def copies() -> Iterator[None]:
-    """Delete the copies of stdin that the body makes, and their indexes."""
+    """On exit, delete all copies of stdin and their indexes."""
     with _copies:
         yield
 
@@ -35,11 +35,10 @@ def copies() -> Iterator[None]:
 def files_of(
     paths: Sequence[str], *, joins: bool, allows_pipes: bool = False
 ) -> list[str]:
-    """Return the files of `paths`. Directories are searched recursively.
+    """Return the files of `paths`; search directories recursively.
 
-    ``-`` is a copy of stdin; with `allows_pipes`, it is stdin itself, and pipes are read
-    in sequence. With `joins`, a directory that mixes splits is an error, as in
-    `fastrec.open`.
+    ``-`` becomes a temporary copy of stdin or, with `allows_pipes`, stdin itself. With
+    `joins`, a directory that mixes splits raises an error, as in `fastrec.open`.
     """
     files = []
     for path in map(os.path.expanduser, paths):
@@ -65,10 +64,10 @@ def _copied_stdin() -> str:
 def indexed(
     paths: Sequence[str], ray: str | None = None, **options: Any
 ) -> tuple[dict[str, int], int]:
-    """Build missing indexes, with a progress bar; `options` are those of `build_index`.
+    """Build missing indexes with a progress bar, and pass `options` to `build_index`.
 
-    With `ray`, tasks of the Ray cluster at this address build them. Returns the number of
-    records in each file, and the number of bytes that were read.
+    With `ray`, tasks on the Ray cluster at this address build the indexes. Returns the
+    number of records in each file, and the number of bytes read.
     """
     n_read = 0
     with progress_bar("indexing", "bytes") as bar:
@@ -88,22 +87,22 @@ def indexed(
 
 
 def opened(paths: Sequence[str]) -> fr.Dataset:
-    """Return a dataset of `paths`, after building missing indexes with a progress bar."""
+    """Build missing indexes with a progress bar, and return a dataset of `paths`."""
     files = files_of(paths, joins=False)
     indexed(files)
     return fr.open(files)
 
 
-# What commands write.
+# Output files.
 
 
 @contextlib.contextmanager
 def reports_interrupt(
     existing: Callable[[], Iterable[str]] = lambda: (),
 ) -> Iterator[None]:
-    """After Ctrl-C, report how many files the body has written.
+    """On Ctrl-C, raise a KeyboardInterrupt with the number of files written.
 
-    `existing` returns the existing files among those that the body may write.
+    `existing` returns the output files that exist when it is called.
     """
     before = _versions(existing())
     try:
@@ -117,7 +116,7 @@ def reports_interrupt(
 def _versions(paths: Iterable[str]) -> set[tuple[str, int, int]]:
     found = set()
     for path in paths:
-        inode = modified = 0  # of a URL
+        inode = modified = 0  # for a URL
         with contextlib.suppress(OSError):
             status = os.lstat(path)
             inode, modified = status.st_ino, status.st_mtime_ns
@@ -129,7 +128,7 @@ def _versions(paths: Iterable[str]) -> set[tuple[str, int, int]]:
 def local_output(
     out: str, suffixes: Iterable[str], option: str = "--out", *, overwrite: bool
 ) -> Path:
-    """Return the path of a local file to write, or refuse it."""
+    """Return `out` as a local path, or raise a BadParameter if `out` is invalid."""
     path = Path(out)
     if path.suffix.lower() not in suffixes or is_remote(out):
         raise typer.BadParameter(
@@ -145,11 +144,11 @@ def local_output(
 
 
 def check_suffix(out: str, compression: Compression) -> None:
-    """Refuse a name such as a.gz for a file that is not compressed."""
+    """Raise a BadParameter if an uncompressed file has a suffix such as .gz."""
     suffix = Path(out).suffix.lower()
     if suffix in COMPRESSED_SUFFIXES and compression is Compression.NONE:
         raise typer.BadParameter(
-            f"pass --compression, or use a name without {suffix}, got {redacted(out)}",
+            f"must not end in {suffix} without --compression, got {redacted(out)}",
             param_hint="--out",
         )
 
@@ -161,7 +160,7 @@ def print_written(
     *,
     as_json: bool,
 ) -> None:
-    """Print files with the number of their records, and sums; or an object as JSON."""
+    """Print the written files, record counts and totals, as text or as JSON."""
     groups = list(written)
     n_records = sum(n for _, n in groups)
     if as_json:

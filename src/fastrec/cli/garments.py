@@ -1,8 +1,8 @@
 """Synthetic images like Fashion-MNIST, and a softmax classifier in NumPy.
 
-An image is the outline of a garment, mixed with some of another kind, shifted by up to two
-pixels, with random brightness and noise. The kinds overlap, so a linear classifier has an
-accuracy of about 80 %.
+Each image blends the outlines of two kinds of garment. The image is shifted by up to
+two pixels, with random brightness and noise. The kinds overlap, so a linear classifier
+has an accuracy of about 80 %.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 SIDE = 28  # pixels in each direction
 _BLOCK = 5_000  # images generated at once
 _SHIFTS = list(product(range(-2, 3), repeat=2))  # pixels
-_MAX_MIX = 0.6  # share of another kind
+_MAX_MIX = 0.6  # weight of the second kind
 _NOISE = 0.15  # of full brightness
 _MOMENTUM = 0.9
 
@@ -34,7 +34,7 @@ _OUTLINES = {
     "bag": "| 1.5,6 4,4 6,11 11,11 12,25 0,25 0,11 4,11",
     "ankle boot": "4,4 13,4 14,14 25,19 26,24 9,24 8,23 4,25",
 }
-KINDS = tuple(_OUTLINES)  # the name of each label
+KINDS = tuple(_OUTLINES)  # label names, by label
 
 
 def _filled(outline: str) -> NDArray[np.float32]:
@@ -53,7 +53,7 @@ def _filled(outline: str) -> NDArray[np.float32]:
 
 
 def pictures(n: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return images of random kinds, of shape (n, SIDE, SIDE), and their labels."""
+    """Return random images of shape (n, SIDE, SIDE), and labels of shape (n,)."""
     outlines = np.stack([_filled(outline) for outline in _OUTLINES.values()])
     shifted = np.stack([np.roll(outlines, shift, (1, 2)) for shift in _SHIFTS])
     rng = np.random.default_rng(seed)
@@ -72,7 +72,7 @@ def pictures(n: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 class Softmax:
-    """A linear classifier of grey images, trained by gradient descent with momentum."""
+    """Linear softmax classifier, trained by gradient descent with momentum."""
 
     def __init__(self, n_pixels: int, n_kinds: int, *, rate: float = 0.05) -> None:
         self.weights = np.zeros((n_pixels + 1, n_kinds), np.float32)  # last row: bias
@@ -80,7 +80,7 @@ class Softmax:
         self._rate = rate
 
     def train(self, images: NDArray[np.uint8], labels: NDArray[Any]) -> float:
-        """Train on a batch of shape (n, n_pixels); return its mean loss before the step."""
+        """Train on (n, n_pixels) images; return the mean loss before the step."""
         inputs, rows = _inputs(images), np.arange(len(labels))
         scores = inputs @ self.weights
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -99,6 +99,6 @@ class Softmax:
 
 
 def _inputs(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Scale pixels to 0..1 and append the constant input of the bias."""
+    """Scale pixels to 0..1 and append a column of ones for the bias."""
     ones = np.ones((len(images), 1), np.float32)
     return np.hstack([images * np.float32(1 / 255), ones])

@@ -1,4 +1,4 @@
-"""``fastrec images``: a contact sheet of the images in records."""
+"""``fastrec images``: write a contact sheet of the images in records."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ def images(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The feature with the images; by default the first that has some.",
+            help="Feature with the images; by default the first one with an image.",
         ),
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Write this feature under the images."),
+        typer.Option(metavar="NAME", help="Print this feature below each image."),
     ] = None,
     n: Annotated[
         int, typer.Option("-n", metavar="N", min=1, help="Number of images.")
     ] = 64,
     seed: Seed = 0,
     side: Annotated[
-        int, typer.Option(metavar="PIXELS", min=16, max=1024, help="Size of an image.")
+        int, typer.Option(metavar="PIXELS", min=16, max=1024, help="Size of each tile.")
     ] = 128,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing file.")
     ] = False,
 ) -> None:
-    """Make a contact sheet of images of random records.
+    """Write a contact sheet of images from random records.
 
-    The images are byte strings in a format that OpenCV reads. An image that cannot be
-    read is shown as an empty frame with its record number, and the exit status is 1.
+    The images must be byte strings in a format that OpenCV reads. An unreadable image
+    becomes an empty frame with its record number, and the exit status is 1.
     """
     target = local_output(out, _SUFFIXES, overwrite=overwrite)
     with extra("image", "fastrec images", "cv2"):
@@ -73,7 +73,7 @@ def images(
         tiles = list(_tiles(sampled_records(files, n, seed), column, label, side))
         if not tiles:
             what = "an image" if column is None else f"a byte string {column!r}"
-            raise fr.Error(f"no record has {what}")
+            raise fr.Error(f"no sample has {what}")
         n_columns = math.ceil(math.sqrt(len(tiles)))
         cells = [cell for cell, _ in tiles]
         cells += [np.full_like(cells[0], 255)] * (-len(cells) % n_columns)
@@ -89,14 +89,14 @@ def images(
     echo(f"wrote {wrote}, to {printable(out)}")
     if n_failed := sum(not is_read for _, is_read in tiles):
         verb = "cannot be read and is" if n_failed == 1 else "cannot be read and are"
-        echo(f"{counted(n_failed, 'image')} {verb} an empty frame", err=True)
+        echo(f"{counted(n_failed, 'image')} {verb} shown as an empty frame", err=True)
         raise typer.Exit(1)
 
 
 def _tiles(
     records: list[PlacedRecord], column: str | None, label: str | None, side: int
 ) -> Iterator[tuple[_Pixels, bool]]:
-    """Yield the cell of each image, and whether the image can be read."""
+    """Yield the tile of each image, and whether the image can be read."""
     import cv2
 
     bottom = _MARGIN + side
@@ -138,7 +138,7 @@ def _caption(value: Any) -> str:
 
 
 def _scaled(data: bytes, side: int) -> _Pixels | None:
-    """Return an image of at most `side` pixels, or None if it cannot be read."""
+    """Decode an image and shrink it to `side` x `side` pixels; None if unreadable."""
     import cv2
 
     pixels = None

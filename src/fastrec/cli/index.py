@@ -27,7 +27,7 @@ def index(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where to keep the indexes, instead of the user's cache; pass the same "
+            help="Directory for the indexes, instead of the user cache; pass the same "
             "index_dir= to fastrec.open.",
         ),
     ] = None,
@@ -35,12 +35,10 @@ def index(
         bool,
         typer.Option(
             help="Keep the indexes in .fastrec/index.frecidx in the common directory of "
-            "the files, where fastrec.open always looks; it may be copied with them."
+            "the files. fastrec.open always looks there, also in a copy of the files."
         ),
     ] = False,
-    rank: Annotated[
-        int, typer.Option(min=0, help="Number of this machine, from 0.")
-    ] = 0,
+    rank: Annotated[int, typer.Option(min=0, help="Rank of this machine, from 0.")] = 0,
     world_size: Annotated[
         int, typer.Option(min=1, help="Number of machines that share the files.")
     ] = 1,
@@ -57,9 +55,9 @@ def index(
 ) -> None:
     """Build the indexes of TFRecord files ahead of time.
 
-    An index has the offset of each record, for random access. fastrec also builds it
-    when it is first needed, and again when the file has changed. One index file has the
-    indexes of all files. Ctrl-C keeps the indexes that are complete.
+    An index stores the offset of each record, for random access. fastrec builds missing
+    indexes when it first needs them, and rebuilds an index after its file changes. One
+    index file contains the indexes of all files. Ctrl-C keeps complete indexes.
     """
     if rank >= world_size:
         raise typer.BadParameter(
@@ -68,7 +66,7 @@ def index(
         )
     if ray is not None and (index_dir is None or world_size > 1):
         raise typer.BadParameter(
-            "requires --index-dir, a directory that all nodes share, and no --world-size",
+            "requires --index-dir, a directory that all nodes share; omit --world-size",
             param_hint="--ray",
         )
     files = files_of(paths, joins=False)
@@ -118,7 +116,7 @@ def _write_texts(files: Iterable[str], directory: Path, index_dir: Path | None) 
         if content != "plain":
             raise fr.Error(
                 f"cannot write an .idx file: {path!r} is compressed, and DALI reads only "
-                "plain files; decompress it first, as gunzip does"
+                "plain files; decompress it first, for example with gunzip"
             )
     directory.mkdir(parents=True, exist_ok=True)
     for path, name in names.items():

@@ -1,4 +1,4 @@
-"""``fastrec info``: files, records, sizes, kinds, balance, and indexes."""
+"""``fastrec info``: summarize files, records, sizes, kinds, balance, and indexes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _MAX_FEATURES = 8
 def info(paths: Paths, *, as_json: AsJson = False) -> None:
     """Summarize files: records, sizes, compression, kind, balance, and indexes.
 
-    It prints no values of records, so the output can be pasted into a bug report. Kinds,
-    sizes and features are those of up to 4,096 records, the first ones of each file.
+    The output contains no record values, so it can be pasted into a bug report. Kinds,
+    sizes and features come from the first records of each file, up to 4,096 in total.
     """
     files = files_of(paths, joins=False)
     contents = contents_of(files)
@@ -119,7 +119,7 @@ def _print_report(report: dict[str, Any]) -> None:
 
 
 def _shares(counts: dict[str, int], note: str) -> str:
-    """Return names, with their counts if there are several."""
+    """Join the names with commas; add counts if there are several names."""
     if len(counts) == 1:
         return next(iter(counts)) + note
     return ", ".join(f"{name} ({count:,})" for name, count in counts.items()) + note

@@ -1,4 +1,4 @@
-"""Short text previews of the values of a record."""
+"""Short text previews of record values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_NAME_WIDTH = 30
 
 
 def preview(value: object) -> str:
-    """Return a short text: a number, a text, the size of an image, the first items."""
+    """Return a short preview: a number, a string, an image size, or the first items."""
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, bytes):
@@ -39,7 +39,7 @@ def preview(value: object) -> str:
 
 
 def aligned(texts: Mapping[Any, str]) -> list[str]:
-    """Return one line per name, with the texts below each other."""
+    """Return one line per name, with the texts aligned in a column."""
     names = [printable(name) for name in texts]
     width = min(max(map(len, names), default=0), _MAX_NAME_WIDTH)
     return [
@@ -62,7 +62,7 @@ def _preview_bytes(data: bytes) -> str:
 
 
 def text_of(data: bytes) -> str | None:
-    """Return UTF-8 text, without a character that is cut at its end; None if binary."""
+    """Decode UTF-8, without a character truncated at the end; None if binary."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data)
     except UnicodeDecodeError:

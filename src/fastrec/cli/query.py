@@ -1,4 +1,4 @@
-"""``fastrec query``: SQL over the records, with DuckDB."""
+"""``fastrec query``: run SQL over the records, with DuckDB."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fastrec.cli.terminal import counted, json_line, print_table, printable
 from fastrec.storage.atomic import replacement
 
 _MAX_SHOWN = 1000  # rows of a table
-_MAX_CHARACTERS = 50  # of a text in it
+_MAX_CHARACTERS = 50  # of a string in a cell
 _FORMATS = {
     ".parquet": "FORMAT parquet",
     ".csv": "FORMAT csv",
@@ -38,7 +38,7 @@ def query(
         str,
         typer.Argument(
             metavar="SQL",
-            help="A query of DuckDB over the table records, such as "
+            help="A DuckDB query over the table records, such as "
             "'SELECT label, count(*) FROM records GROUP BY label'.",
         ),
     ],
@@ -55,14 +55,14 @@ def query(
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Print the answer to an SQL query over the table "records".
+    """Run an SQL query over the table "records", and print the rows.
 
-    A column is a feature: numbers, VARCHAR if it is UTF-8 text, or BLOB, and lists of
-    these. Write a name with other characters than letters, digits and "_" in double
-    quotes, and text in single quotes. Only the columns that the query uses are decoded.
+    Each feature is a column of numbers, VARCHAR (UTF-8 text) or BLOB, or of lists of
+    these. Put column names in double quotes if they contain other characters than
+    letters, digits and "_". Put text in single quotes. Unused columns are not decoded.
     """
     if as_json + as_csv + (out is not None) > 1:
-        raise typer.BadParameter("only one of --json, --csv and --out is possible")
+        raise typer.BadParameter("use only one of --json, --csv and --out")
     table = Table(opened(paths))
     if out is not None:
         with reports_interrupt():
@@ -82,11 +82,11 @@ def query(
         shown = [list(map(_cell, row)) for row in itertools.islice(rows, _MAX_SHOWN)]
         print_table([printable(name) for name, _ in table.head], shown)
         if next(rows, None) is not None:
-            echo("... and more rows; --csv, --json and --out have all")
+            echo("... and more rows; use --csv, --json or --out for all")
 
 
 def _write(table: Table, sql: str, out: str, *, overwrite: bool) -> int:
-    """Write the rows of a query to a file, and return their number."""
+    """Write the rows of a query to a file, and return the number of rows."""
     path = local_output(out, _FORMATS, overwrite=overwrite)
     form = _FORMATS[path.suffix.lower()]
     with replacement(path) as temporary:
@@ -107,13 +107,13 @@ def _json_lines(table: Table, sql: str) -> Iterator[str]:
 
 
 def _plain(value: Any, kind: str) -> Any:
-    """Return a value of a type of SQL for JSON."""
+    """Convert a DuckDB value to a value that JSON supports."""
     if isinstance(value, (list, tuple)):
         return [_plain(item, kind) for item in value]
     if isinstance(value, dict):
         return {name: _plain(item, "") for name, item in value.items()}
     if isinstance(value, float) and kind.startswith("FLOAT"):
-        return np.float32(value)  # which has fewer digits
+        return np.float32(value)  # prints fewer digits
     if isinstance(value, Decimal):
         return float(value)
     is_known = value is None or isinstance(value, (bool, int, float, str, bytes))

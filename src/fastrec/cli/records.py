@@ -1,4 +1,4 @@
-"""``fastrec head``, ``sample`` and ``count``: records and their places."""
+"""``fastrec head``, ``sample`` and ``count``: print and count records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class PlacedRecord(NamedTuple):
-    """The bytes of a record, and its number in its file."""
+    """Bytes of a record, with the file path and the record number in the file."""
 
     path: str
     number: int
@@ -61,12 +61,12 @@ def head(
 ) -> None:
     """Print the first records.
 
-    It reads no more of the files than it prints, so it answers at once. With --record,
-    the files are indexed, but pipes are read in sequence. With --where, all files are
+    Only the printed records are read, so the output appears at once. With --record,
+    files are indexed, but pipes are read sequentially. With --where, all files are
     indexed, and the columns of the condition are decoded first.
     """
     if record is not None and where is not None:
-        raise typer.BadParameter("--record and --where exclude each other")
+        raise typer.BadParameter("--record and --where cannot be combined")
     files = files_of(paths, joins=False, allows_pipes=where is None)
     records: Iterable[PlacedRecord]
     if where is not None:
@@ -94,10 +94,10 @@ def sample(
     where: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print random records, in the order of the files.
+    """Print random records, in file order.
 
-    All records are equally likely. The same seed gives the same records. It indexes the
-    files; compressed files are read once.
+    All records are equally likely. The same seed selects the same records. The files
+    are indexed first; compressed files are read once.
     """
     files = files_of(paths, joins=False)
     records = sampled_records(files, n, seed, where)
@@ -105,9 +105,9 @@ def sample(
 
 
 def count(paths: Paths, *, where: Where = None, as_json: AsJson = False) -> None:
-    """Count the records of all files, and print one number.
+    """Print the number of records in all files.
 
-    It uses the indexes of the files, and builds those that are missing. With --where,
+    The command uses the indexes of the files, and builds missing indexes. With --where,
     only the columns of the condition are decoded.
     """
     files = files_of(paths, joins=False)
@@ -128,7 +128,7 @@ def count(paths: Paths, *, where: Where = None, as_json: AsJson = False) -> None
 
 
 def first_records(files: Sequence[str]) -> Iterator[PlacedRecord]:
-    """Yield the records of files in order. It needs no index, and opens no file early."""
+    """Yield the records of files in order, without indexes; open one file at a time."""
     for path in files:
         for number, data in enumerate(fr.read_records(path, num_threads=0)):
             yield PlacedRecord(path, number, data)
@@ -137,7 +137,7 @@ def first_records(files: Sequence[str]) -> Iterator[PlacedRecord]:
 def sampled_records(
     files: Sequence[str], n: int, seed: int, where: str | None = None
 ) -> list[PlacedRecord]:
-    """Return up to `n` records of the files, chosen at random, in their order."""
+    """Return up to `n` random records of the files, in file order."""
     numbers: _Numbers
     if where is None:
         counts, _ = indexed(files)
@@ -150,12 +150,12 @@ def sampled_records(
 
 
 def _matching(files: Sequence[str], where: str, limit: int | None = None) -> _Numbers:
-    indexed(files)  # behind a progress bar
+    indexed(files)  # shows a progress bar
     return matching_rows(fr.open(files), where, limit)
 
 
 def _records_at(files: Sequence[str], numbers: _Numbers) -> Iterator[PlacedRecord]:
-    """Yield the records with ascending `numbers` over all files."""
+    """Yield records by ascending `numbers`, counted over all files."""
     counts, _ = indexed(files)
     ends = np.cumsum([counts[path] for path in files])
     ds = fr.open(files)
@@ -173,13 +173,13 @@ def _records_at(files: Sequence[str], numbers: _Numbers) -> Iterator[PlacedRecor
 
 
 class _Message(NamedTuple):
-    """The context features and feature lists of a record, by name."""
+    """Context features and feature lists of a record, by name."""
 
     context: dict[str | bytes, Any]
     lists: dict[str | bytes, list[Any]]
 
     def chosen(self, names: Sequence[str]) -> _Message:
-        """Return the features with one of `names`, in their order."""
+        """Return the features in `names`, in the order of `names`."""
         return _Message(
             {name: self.context[name] for name in names if name in self.context},
             {name: self.lists[name] for name in names if name in self.lists},
@@ -187,10 +187,10 @@ class _Message(NamedTuple):
 
 
 def message_of(data: bytes) -> _Message | str:
-    """Return the features of a record, or the kind of any other data."""
+    """Return the features of a record, or a description of data in another format."""
     with contextlib.suppress(fr.DecodeError):
         return _Message(*fr.decode_sequence_example(data))
-    try:  # a field 2 that is not lists is unknown
+    try:  # field 2 may be an unknown field, not feature lists
         return _Message(fr.decode_example(data), {})
     except fr.DecodeError as error:
         if looks := error.reason.partition("looks like ")[2]:
@@ -211,9 +211,9 @@ def _print_records(
     *,
     as_json: bool,
 ) -> None:
-    """Print records, or report that none was found.
+    """Print records, or a note if there are no records.
 
-    Raises an Error if no record has one of the columns.
+    Raises an Error if a requested column is missing from all records.
     """
     columns = names_in(names)
     missing, known = set(columns or ()), set[str]()
@@ -239,7 +239,7 @@ def _print_records(
 
 
 def _fields(record: PlacedRecord, message: _Message | str) -> dict[str, object]:
-    """Return a record as JSON: lists of values, as the record has them."""
+    """Return the JSON fields of a record, with each feature as a list of values."""
     fields: dict[str, object] = {"path": record.path, "record": record.number}
     if isinstance(message, str):
         return {**fields, "bytes": record.data}

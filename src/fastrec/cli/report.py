@@ -1,7 +1,7 @@
-"""``fastrec report``: a page about files, made from the template ``report.html``.
+"""``fastrec report``: write an HTML page about files, from ``report.html``.
 
-The numbers of columns are those of ``fastrec stats``. Histograms, order, images and
-records are those of a sample: pairs of neighbouring records, spread evenly over the files.
+Column statistics come from ``fastrec stats``. Histograms, order, images and records
+come from a sample: pairs of adjacent records, spread evenly over the files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fastrec.storage.atomic import replacement
 _MAX_RECORDS, _MIN_RECORDS, _MAX_BYTES = 4096, 16, 32 << 20  # of the sample
 _N_ROWS = 4
 _MAX_CARDS = 100
-_COMMON_TEXTS, _COMMON_NUMBERS = 0.2, 0.5  # that are shown instead of a histogram
+_COMMON_TEXTS, _COMMON_NUMBERS = 0.2, 0.5  # minimum share for a bar chart
 _FACTS = ("not finite", "min", "median", "mean", "max", "distinct")
 _N_BINS = 24
 _MAX_CORRELATIONS = 8
@@ -44,8 +44,8 @@ _LABEL_NAMES = ("label", "labels", "class", "classes", "target", "category", "y"
 _MAX_LABELS = 1000
 _MAX_SHOWN = 12  # labels of a heat map
 _N_TIMES = 40  # columns of a heat map
-_WINDOW_PART = 7  # the part of the records in the shuffle buffer
-_SORTED = 0.1  # correlation, or more equal neighbours than at random
+_WINDOW_PART = 7  # the buffer contains 1/7 of the records
+_SORTED = 0.1  # correlation, or excess of equal neighbours
 
 _Values = npt.NDArray[Any]
 
@@ -56,21 +56,21 @@ def report(
     output: Annotated[
         str,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="The page to write or replace."
+            "-o", "--output", metavar="FILE", help="The HTML page to write or replace."
         ),
     ] = "report.html",
     label: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The column whose values should be mixed; by default one that is called "
-            "label or class.",
+            help="The column with the labels, to check their order; by default a "
+            "column called label or class.",
         ),
     ] = None,
 ) -> None:
-    """Write a page about files: schema, distributions, sizes, order, records and images.
+    """Write an HTML page: schema, distributions, sizes, order, records and images.
 
-    The page is one file without scripts, and loads nothing. It shows values of records.
+    The page is one file without scripts or external resources. It shows record values.
     """
     target = local_output(output, (".html", ".htm"), "--output", overwrite=True)
     with reports_interrupt():
@@ -81,7 +81,7 @@ def report(
             raise fr.Error(
                 f"cannot report on {counted(len(files), 'file')}: no records"
             )
-        # Control characters of texts are escaped.
+        # Escape control characters in strings.
         environment = Environment(
             autoescape=True,
             finalize=lambda value: printable(value) if type(value) is str else value,
@@ -97,9 +97,9 @@ def report(
 
 
 def _content(ds: fr.Dataset, counts: list[int], label: str | None) -> dict[str, Any]:
-    """Return the values of the template."""
+    """Return the variables of the HTML template."""
     n_records, found = summary(ds)
-    # Of a list column, the number of lists with values.
+    # For a list column, count is the number of non-empty lists.
     n_each = {each["name"]: each["count"] for each in found}
     missing = {k: n_records - n_each.get(f"len({k})", n) for k, n in n_each.items()}
     columns = [each for each in found if each["name"] in ds.schema]
@@ -111,7 +111,7 @@ def _content(ds: fr.Dataset, counts: list[int], label: str | None) -> dict[str, 
     low, high = min(counts), max(counts)
     balance = _histogram(np.array(counts))
     if low and high > 1.01 * low:
-        balance["text"] = f"The largest has {high / low:.3g} times the smallest."
+        balance["text"] = f"The largest count is {high / low:.3g} times the smallest."
     return {
         "version": fr.__version__,
         "title": f"{first} and {counted(n_more, 'more file')}" if n_more else first,
@@ -148,14 +148,14 @@ def _content(ds: fr.Dataset, counts: list[int], label: str | None) -> dict[str, 
 
 
 class _Sample(NamedTuple):
-    """Records of a dataset, with ascending record numbers."""
+    """Sampled records of a dataset, with ascending record numbers."""
 
     numbers: npt.NDArray[np.int64]
     columns: dict[Any, Any]
     n_bytes: list[int]  # of each record
 
     def single(self, name: Any) -> _Values | None:
-        """Return a column with one value in each record; None if it has others."""
+        """Return a column if every record has exactly one value in it, else None."""
         column = self.columns.get(name)
         if isinstance(column, fr.RaggedArray) and (column.lengths == 1).all():
             column = column.values
@@ -165,7 +165,7 @@ class _Sample(NamedTuple):
         return np.array(column.tolist(), object) if is_bytes else np.asarray(column)
 
     def first(self, name: Any, i: int) -> Any:
-        """Return the first value of a record; None if it has none."""
+        """Return the first value of column `name` in record `i`; None if empty."""
         value = self.columns[name][i]
         while np.ndim(value):
             value = value[0] if len(value) else None
@@ -173,7 +173,7 @@ class _Sample(NamedTuple):
 
 
 def _sampled(ds: fr.Dataset) -> _Sample:
-    """Read up to 4,096 records or 32 MiB; from compressed files, the first ones."""
+    """Sample up to 4,096 records or 32 MiB; take the first ones of compressed files."""
     n = len(ds)
     n_wanted = _MAX_BYTES * n // max(ds.nbytes, 1)
     n_wanted = min(n, max(_MIN_RECORDS, min(_MAX_RECORDS, n_wanted)))
@@ -216,7 +216,7 @@ def _histogram(values: _Values) -> dict[str, Any]:
     low, high = values.min().item(), values.max().item()
     if low == high:
         return {"text": f"always {_number(low)}"}
-    scaled = values.astype(np.float64) / 2  # the range of float64 must not overflow
+    scaled = values.astype(np.float64) / 2  # halved, because max - min may overflow
     counts, _ = np.histogram(scaled, bins=min(_N_BINS, max(2, len(values))))
     heights = (counts / counts.max()).tolist()
     return {"heights": heights, "low": _number(low), "high": _number(high)}
@@ -232,7 +232,7 @@ def _number(value: float) -> str:
 
 
 def _label_name(sample: _Sample) -> Any:
-    """Return the column that seems to be the label, or None."""
+    """Guess the label column from the column names; None if no name matches."""
     last = {
         re.split("[/_]", as_text(name).lower())[-1]: name for name in sample.columns
     }
@@ -244,7 +244,7 @@ def _label_name(sample: _Sample) -> Any:
 
 
 def _codes(sample: _Sample, name: Any) -> npt.NDArray[np.int64] | None:
-    """Return the label of each record as a number from 0; None if it has no label."""
+    """Encode a column of labels as integers from 0; None if it cannot be labels."""
     values = sample.single(name)
     if values is None or values.dtype.kind == "f":
         return None
@@ -252,7 +252,7 @@ def _codes(sample: _Sample, name: Any) -> npt.NDArray[np.int64] | None:
 
 
 def _order(sample: _Sample, label: Any) -> dict[str, Any]:
-    """Return how well the records are mixed in their files, and after a shuffle.
+    """Measure how well the records are mixed, in file order and after shuffling.
 
     Raises
     ------
@@ -286,7 +286,7 @@ def _order(sample: _Sample, label: Any) -> dict[str, Any]:
             "shares": _over_time(drawn, common),
         }
         for name, drawn, at in [
-            # A record that follows another one of the sample, in the files and in it.
+            # Pairs of sampled records that are adjacent in the files.
             ("order of the files", codes, np.flatnonzero(np.diff(sample.numbers) == 1)),
             *((name, drawn, np.arange(n - 1)) for name, drawn in _shuffled(codes)),
         ]
@@ -299,7 +299,7 @@ def _order(sample: _Sample, label: Any) -> dict[str, Any]:
 def _over_time(
     drawn: npt.NDArray[np.int64], labels: npt.NDArray[np.intp]
 ) -> list[list[float]]:
-    """Return the share of each label in each part of the draws; the largest is 1."""
+    """Return the share of each label per part of the epoch; the largest is 1."""
     parts = np.array_split(drawn, min(_N_TIMES, len(drawn)))
     shares = np.array([[np.mean(part == label) for part in parts] for label in labels])
     scaled: list[list[float]] = (shares / shares.max()).tolist()
@@ -309,7 +309,7 @@ def _over_time(
 def _shuffled(
     codes: npt.NDArray[np.int64],
 ) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Yield the labels after a shuffle buffer, and after a global shuffle."""
+    """Yield the labels in the order of a shuffle buffer, then of a global shuffle."""
     n = len(codes)
     orders: dict[str, bool | fr.Window] = {
         f"shuffle buffer of 1/{_WINDOW_PART}": fr.Window(max(1, n // _WINDOW_PART)),
@@ -324,7 +324,7 @@ def _shuffled(
 
 
 def _correlations(sample: _Sample) -> Iterator[tuple[Any, float]]:
-    """Yield the columns of single numbers, and their correlation with the position."""
+    """Yield each column of scalars, and its correlation with the record position."""
     for name in sample.columns:
         values = sample.single(name)
         if values is None or values.dtype.kind not in "if" or len(values) < 3:
@@ -339,7 +339,7 @@ def _correlations(sample: _Sample) -> Iterator[tuple[Any, float]]:
 
 
 def _sheets(sample: _Sample, label: Any) -> Iterator[dict[str, Any]]:
-    """Yield contact sheets of the columns that hold images."""
+    """Yield a contact sheet for each column of images."""
     for name, column in sample.columns.items():
         values = [sample.first(name, i) for i in range(len(column))]
         images = [
@@ -369,7 +369,7 @@ def _reduced(data: bytes) -> str | None:
 
 
 def _rows(sample: _Sample) -> str:
-    """Return some records of the sample as a table."""
+    """Return a table of a few sampled records."""
     places = np.unique(np.linspace(0, len(sample.numbers) - 1, _N_ROWS).astype(int))
     cells = []
     for name, column in sample.columns.items():

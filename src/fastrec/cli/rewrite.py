@@ -1,4 +1,4 @@
-"""``fastrec shuffle``, ``reshard`` and ``split``: write records to other files."""
+"""``fastrec shuffle``, ``reshard`` and ``split``: rewrite records to new files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _Inputs = Annotated[
     ),
 ]
 _Level = Annotated[
-    int | None, typer.Option(min=0, max=9, help="zlib's level, 6 by default.")
+    int | None, typer.Option(min=0, max=9, help="zlib level; 6 by default.")
 ]
 _MaxShardRecords = Annotated[
     int | None, typer.Option(min=1, help="Maximum number of records in a shard.")
@@ -82,12 +82,12 @@ def shuffle(
             metavar="SIZE",
             parser=size_in_bytes,
             show_default="1GB",
-            help="Maximum memory. The files are read once each time it fills up.",
+            help="Maximum memory. With less, the files are read more often.",
         ),
     ] = 1_000_000_000,
     cache_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Expand compressed files to DIR, each once."),
+        typer.Option(metavar="DIR", help="Decompress files to DIR, each once."),
     ] = None,
     compression: CompressionOption = Compression.NONE,
     level: _Level = None,
@@ -99,9 +99,9 @@ def shuffle(
 ) -> None:
     """Write all records in the order of a shuffled epoch, in bounded memory.
 
-    The order is that of the first epoch of loader(shuffle=True, seed=SEED). Frames are
-    copied byte for byte, and both checksums are verified. The files of OUT appear when all
-    are complete. With --ray, a task writes each shard, and --memory limits each task.
+    The order matches the first epoch of loader(shuffle=True, seed=SEED). Frames are
+    copied byte for byte, and both checksums are verified. Output files appear when all
+    are complete. With --ray, one task writes each shard, and --memory limits each task.
     """
     options = _shard_options(out, compression, level, overwrite, no_sync, threads)
     files = files_of(paths, joins=True)
@@ -146,11 +146,11 @@ def reshard(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the records, in order, to files of different number, size or compression.
+    """Rewrite records in order, with another shard count, shard size or compression.
 
     With a pattern, a shard has at most 200 MB by default, and all files appear when all
-    are complete. In a directory, each file appears when it is complete; a suffix such as
-    .gz is replaced according to --compression. Frames are copied byte for byte, and both
+    are complete. In a directory, each file appears when it is complete. Its suffix,
+    such as .gz, follows --compression. Frames are copied byte for byte, and both
     checksums are verified.
     """
     limits = num_shards, max_shard_bytes, max_shard_records
@@ -162,7 +162,7 @@ def reshard(
     is_directory = out.endswith(os.sep) or Path(out).is_dir()
     if is_directory and n_limits:
         raise typer.BadParameter(
-            "a number or size of shards requires a pattern, got the directory "
+            "a shard count or size requires a pattern, got the directory "
             f"{redacted(out)}",
             param_hint="--out",
         )
@@ -191,13 +191,13 @@ def split(
     paths: _Inputs,
     *,
     out: Annotated[
-        str, _out('Such as "{part}.tfrecord" or "{part}-{shard:05d}.tfrecord".')
+        str, _out('Pattern: "{part}.tfrecord" or "{part}-{shard:05d}.tfrecord".')
     ],
     parts: Annotated[
         str,
         typer.Option(
             metavar="NAME=FRACTION,...",
-            help="Such as train=0.9,valid=0.1; the sum is at most 1.",
+            help="Parts such as train=0.9,valid=0.1; the sum is at most 1.",
         ),
     ],
     seed: Seed = 0,
@@ -210,9 +210,9 @@ def split(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Divide the records at random, and write each part to separate files.
+    """Split the records at random, and write each part to separate files.
 
-    The parts are those of Dataset.split; each keeps the order of its records. Frames are
+    The parts match Dataset.split, and each part keeps its records in order. Frames are
     copied byte for byte, and both checksums are verified. The files of all parts appear
     when all are complete.
     """
@@ -262,7 +262,7 @@ def _shard_options(
 
 
 def _index(files: Sequence[str]) -> None:
-    """Build missing indexes, if all files are plain."""
+    """Build missing indexes if all files are uncompressed."""
     if set(contents_of(files)) == {"plain"}:
         indexed(files)
 

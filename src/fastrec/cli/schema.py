@@ -24,7 +24,7 @@ class _Format(str, enum.Enum):
 
 
 def check_names(ds: fr.Dataset, names: list[str] | None) -> list[str]:
-    """Return the `names` of columns, which the dataset must have, or all names."""
+    """Check that columns exist and return their names; by default all columns."""
     known = [name for name in ds.schema if isinstance(name, str)]
     for name in names or ():
         if name not in known:
@@ -35,14 +35,14 @@ def check_names(ds: fr.Dataset, names: list[str] | None) -> list[str]:
 def schema(
     paths: Paths,
     *,
-    format: Annotated[_Format, typer.Option(help="What to print.")] = _Format.PYTHON,
+    format: Annotated[_Format, typer.Option(help="Output format.")] = _Format.PYTHON,
     columns: Columns = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the specs of the features, to paste into a program.
 
-    They are inferred from up to 4,096 records, spread evenly over the files. The format
-    "python" is for fastrec.open, "tf.io" for tf.io.parse_example.
+    The specs are inferred from up to 4,096 records, spread evenly over the files. Use
+    the format "python" with fastrec.open, and "tf.io" with tf.io.parse_example.
     """
     ds = opened(paths)
     if columns is not None:
@@ -63,7 +63,7 @@ def schema(
 
 
 def _fields(specs: dict[str | bytes, Any]) -> dict[str | bytes, object]:
-    """Return the arguments of specs, with the name of their class."""
+    """Return the class name and arguments of each spec, for JSON output."""
     return {
         name: {
             "spec": type(spec).__name__,
@@ -76,11 +76,11 @@ def _fields(specs: dict[str | bytes, Any]) -> dict[str | bytes, object]:
 
 
 def _tf_io(name: str | bytes, spec: Any) -> str:
-    """Return an inferred spec as a call of tf.io."""
+    """Return the source code of an inferred spec as a tf.io call."""
     is_known = isinstance(spec, _TF_SPECS) and isinstance(name, str)
     if not is_known or spec.key is not None:
         raise fr.Error(
-            f"cannot write column {name!r} as a feature of tf.io: fr.{spec!r}"
+            f"cannot express column {name!r} as a tf.io feature: fr.{spec!r}"
         )
     shape = "" if isinstance(spec, fr.VarLen) else f"{list(spec.shape)}, "
     return f"tf.io.{type(spec).__name__}Feature({shape}{_TF_DTYPES[spec.dtype]})"

@@ -1,4 +1,4 @@
-"""The table ``records`` of a dataset in DuckDB, and the records that fit a condition."""
+"""DuckDB table ``records`` of a dataset, and record selection by SQL condition."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from fastrec.cli.terminal import progress_bar
 from fastrec.hints import no_column
 from fastrec.options import extra
 
-_FETCHED = 1024  # rows at a time
+_FETCHED = 1024  # rows per fetch
 
 
 class Table:
-    """The table ``records`` of a dataset, for SQL.
+    """DuckDB table ``records`` of a dataset.
 
-    A feature of at most one value in each sampled record is a column of values and nulls,
-    any other feature a column of lists. UTF-8 text is VARCHAR, other byte strings BLOB.
+    A feature with at most one value per sampled record is a column of values and nulls.
+    Other features are lists. UTF-8 text is VARCHAR, and other byte strings are BLOB.
 
     Parameters
     ----------
     ds : Dataset
     argument : str
-        The argument with the SQL, for errors.
+        Name of the command-line argument with the SQL, for error messages.
 
     Attributes
     ----------
     columns : dict of str to (str, str)
-        Name and type in SQL of each column, by its name in the schema. DuckDB numbers
-        names that differ only in case.
+        SQL name and type of each column, by its name in the schema. DuckDB adds numbers
+        to names that differ only in case.
     head : list of (str, str)
-        Name and type of the columns that the last statement returns.
+        Name and type of each column in the result of the last statement.
     """
 
     def __init__(self, ds: fr.Dataset, argument: str = "SQL") -> None:
@@ -49,7 +49,7 @@ class Table:
         self._argument = argument
         self._ds = ds
         names = [name for name in ds.schema if isinstance(name, str)]
-        # DuckDB counts records by the first column.
+        # DuckDB reads the first column for count(*).
         self._names = sorted(names, key=self._is_bytes)
         options: Any = ds.schema.arrow_options
         self._options = {option: set(options[option]) for option in options}
@@ -60,9 +60,9 @@ class Table:
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Any]:
         """Yield the rows that a statement returns.
 
-        Only the columns that it uses are decoded. If a record does not fit the inferred
-        schema, the statement starts again with columns that fit, unless it has yielded
-        rows.
+        Only columns that the statement uses are decoded. If a record does not fit the
+        inferred schema, the statement restarts with a schema that fits. If rows were
+        already returned, the error is raised instead.
         """
         if not self._names:
             raise fr.Error("cannot query the records: they have no features")
@@ -105,7 +105,7 @@ class Table:
 
     @contextlib.contextmanager
     def _connection(self, reader: Any, names: Collection[str] = ()) -> Iterator[Any]:
-        """Yield a connection whose table `records` has nulls in all but some columns."""
+        """Yield a connection; `records` has NULL in columns outside `names`."""
         with self._duckdb.connect() as connection:
             connection.register("decoded", reader)
             if names:
@@ -120,9 +120,9 @@ class Table:
             yield connection
 
     def _used(self, sql: str, parameters: Sequence[object], reason: str) -> list[str]:
-        """Return the columns in the plan of a statement, or one if it reads no column.
+        """Return the columns that a statement reads, at least one column.
 
-        `reason` explains an error if the types of the columns have changed.
+        Errors include `reason`, which explains why column types have changed.
         """
         with self._connection(self._reader(self._names), self._names) as connection:
             try:
@@ -140,7 +140,7 @@ class Table:
         return [name for name in self._names if name.lower() in used]
 
     def _loosen(self, error: Exception) -> bool:
-        """Loosen columns so that a failed record fits; return whether any changed."""
+        """Loosen the schema to fit a failed record; return True if it changed."""
         if not isinstance(error, fr.SchemaError):
             return False
         loose = loosened(self._ds)
@@ -157,7 +157,7 @@ class Table:
         return True
 
     def _usage_error(self, error: Exception, reason: str) -> typer.BadParameter:
-        """Return an error of DuckDB as one line, with a suggestion for a wrong column."""
+        """Convert a DuckDB error to one line, with a hint for an unknown column."""
         text = str(error).partition("\n\nLINE ")[0].partition(": ")[2]
         if unknown := re.search('(?:Referenced column|column named) "(.+?)"', text):
             known = [of for of, _ in self.columns.values()]
@@ -168,7 +168,7 @@ class Table:
 
 
 def _call(method: Any, *arguments: object) -> Any:
-    """Call a method of a connection in a thread, so that Ctrl-C interrupts it."""
+    """Call a method of a connection in a thread that Ctrl-C can interrupt."""
     with ThreadPoolExecutor(1) as pool:
         task = pool.submit(method, *arguments)
         try:
@@ -179,7 +179,7 @@ def _call(method: Any, *arguments: object) -> Any:
 
 
 def loosened(ds: fr.Dataset) -> fr.Dataset:
-    """Return a dataset whose features may have any number of values in a record."""
+    """Return a dataset whose features accept any number of values per record."""
     sections: dict[str, Any] = {
         section: {
             name: fr.VarLen(spec.dtype, key=spec.key)
@@ -193,7 +193,7 @@ def loosened(ds: fr.Dataset) -> fr.Dataset:
 
 
 def _scanned(plan: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the columns that the scans of a plan read."""
+    """Yield the columns that the table scans of a query plan read."""
     for node in plan:
         yield from _scanned(node["children"])
         names = node["extra_info"].get("Projections", [])
@@ -202,14 +202,14 @@ def _scanned(plan: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column for SQL."""
+    """Quote a column name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def matching_rows(
     ds: fr.Dataset, where: str, limit: int | None = None
 ) -> npt.NDArray[np.int64]:
-    """Return the numbers of the first records for which a condition is true.
+    """Return the numbers of up to `limit` records for which an SQL condition is true.
 
     Only the columns of the condition are decoded.
     """

@@ -1,4 +1,4 @@
-"""``fastrec stats``: summarize the columns with DuckDB."""
+"""``fastrec stats``: summarize columns with DuckDB."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fastrec.cli.sql import Table, quoted
 from fastrec.cli.terminal import counted, print_json, print_table, printable
 
 _N_COMMON = 5
-_N_SHOWN = 3  # of them
+_N_SHOWN = 3  # in the table
 _MAX_COMPARED_BYTES = 128
-_MAX_DISTINCT = 0.9  # of the values; if more are distinct, none is common
+_MAX_DISTINCT = 0.9  # if more are distinct, show no common ones
 
-# Of a column: its values c, the numbers m to measure, and the values v to compare.
+# Per column: values c, numbers m for the statistics, and values v for comparisons.
 _QUARTILES = "approx_quantile(m{0}, [0.25, 0.5, 0.75])"
 _AGGREGATES = {
     "count": "count(c{0})",
@@ -32,11 +32,11 @@ _AGGREGATES = {
     "std": "stddev_pop(m{0})",
     **{f"q{q}": f"{_QUARTILES}[{i}]" for i, q in enumerate((25, 50, 75), start=1)},
     "approx_unique": "approx_count_distinct(v{0})",
-    "common": f"approx_top_k(v{{0}}, {_N_COMMON})",  # and then their counts
+    "common": f"approx_top_k(v{{0}}, {_N_COMMON})",  # a second query counts them
 }
 _FINITE = "CASE WHEN isfinite({0}) THEN {0} END"
 _SHORT = f"CASE WHEN strlen({{0}}) <= {_MAX_COMPARED_BYTES} THEN {{0}} END"
-_PARTS = {  # by type
+_PARTS = {  # c, m and v by type
     "BIGINT": ("{0}", "{0}", "{0}"),
     "FLOAT": ("{0}", _FINITE, _FINITE),
     "VARCHAR": ("{0}", "strlen({0})", _SHORT),
@@ -50,8 +50,8 @@ _HEAD = (
 _NOTE = "min to std of VARCHAR and BLOB are lengths in bytes; median and distinct are estimates"
 
 
-# Of a column or, as ``len(column)``, of the lengths of its lists: "name", "type" and the
-# keys of _AGGREGATES.
+# Statistics of a column or, as ``len(column)``, of its list lengths. The keys are
+# "name", "type" and the keys of _AGGREGATES.
 ColumnSummary: TypeAlias = dict[str, Any]
 
 
@@ -64,8 +64,8 @@ def stats(
 ) -> None:
     """Summarize each column: range, mean, quartiles, distinct and common values.
 
-    Of a feature of several values, it summarizes the values and, as len(column), their
-    number. Of images, it summarizes the lengths.
+    A feature with several values has two rows: the values and, as len(column), the
+    number of values. For images, the statistics describe the lengths in bytes.
     """
     ds = opened(paths)
     names = check_names(ds, names_in(columns))
@@ -83,11 +83,11 @@ def stats(
 def summary(
     ds: fr.Dataset, names: Sequence[str] | None = None, where: str | None = None
 ) -> tuple[int, list[ColumnSummary]]:
-    """Return the number of records, and the summaries of columns or of all columns.
+    """Return the number of records and a summary of each column.
 
-    With `where`, only the records for which this condition of SQL is true count. Raises
-    an Error if a record cannot be read, or has another kind of values than those from
-    which the schema was inferred.
+    `names` selects columns, by default all. `where` selects the records for which an
+    SQL condition is true. Raises an Error if a record cannot be read, or if the kind of
+    its values differs from the inferred schema.
     """
     table = Table(ds, "--where")
     while columns := dict(table.columns):
@@ -96,7 +96,7 @@ def summary(
         except typer.BadParameter:
             if table.columns == columns:
                 raise
-            # A record has more values than those of the sample: its column has lists now.
+            # A record had more values than the sample: its column has lists now.
     return len(ds), []
 
 
@@ -124,7 +124,7 @@ def _summary(
 def _aggregated(
     table: Table, columns: Mapping[str, tuple[str, str, str]], source: str
 ) -> tuple[int, dict[str, ColumnSummary]]:
-    """Return the number of rows of columns, and their summaries by name."""
+    """Return the number of rows, and the summary of each column by name."""
     read = ", ".join(f"{sql} AS x{i}" for i, (*_, sql) in enumerate(columns.values()))
     parts = ", ".join(
         f"{expression.format(f'x{i}')} AS {part}{i}"
@@ -158,7 +158,7 @@ def _aggregated(
 
 
 def cells(column: ColumnSummary) -> dict[str, str]:
-    """Return a summary as texts, by the head of the table."""
+    """Return the table cells of a summary, by column heading."""
     names = (
         "count",
         "n_not_finite",

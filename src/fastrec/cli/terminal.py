@@ -1,7 +1,7 @@
-"""What commands print: tables, JSON, progress bars, and formats of numbers.
+"""Terminal output: tables, JSON, progress bars, and number formats.
 
-Results go to stdout as plain lines without wrapping, to be copied and piped. Progress
-bars go to stderr if it is a terminal.
+Results go to stdout as plain lines without wrapping, for copying and piping. Progress
+bars go to stderr if stderr is a terminal.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ __all__ = [
     "size",
 ]
 
-_MIN_SHOWN_S = 1.0  # of work with a progress bar
+_MIN_SHOWN_S = 1.0  # before the progress bar appears
 
 
 @contextlib.contextmanager
 def progress_bar(label: str, unit: str = "") -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows the amount done of a total, if stderr is a terminal.
+    """Yield a function ``show(done, total)`` that updates a progress bar.
 
-    The bar has the rate and the time left, or sizes if the unit is "bytes". It appears
-    after a second, and disappears at the end.
+    The bar shows the amount, the rate and the remaining time. It appears after a
+    second, and disappears at the end. If stderr is not a terminal, `show` does nothing.
     """
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
@@ -68,7 +68,7 @@ def progress_bar(label: str, unit: str = "") -> Iterator[Callable[[int, int], No
     def show(done: int, total: int) -> None:
         bar.update(task, completed=min(done, total), total=total)
         if time.perf_counter() - start > _MIN_SHOWN_S:
-            bar.start()  # does nothing the second time
+            bar.start()  # has no effect on a started bar
 
     try:
         yield show
@@ -78,7 +78,7 @@ def progress_bar(label: str, unit: str = "") -> Iterator[Callable[[int, int], No
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table with a bold head; the first column is left-justified."""
+    """Print a table with a bold header and a left-justified first column."""
     lines = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -88,13 +88,13 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def rate(per_second: float) -> str:
-    """Return a rate to three digits, such as "1,230,000" or "0.5"."""
+    """Format a rate with three significant digits, such as "1,230,000" or "0.5"."""
     value = float(f"{per_second:.3g}")
     return f"{value:,.0f}" if value >= 100 else f"{value:g}"
 
 
 def size(n_bytes: float) -> str:
-    """Return a size in units of 1,000, such as "47.3 MB"."""
+    """Format a byte count in decimal units, such as "47.3 MB"."""
     return decimal(int(n_bytes))
 
 
@@ -106,15 +106,15 @@ def print_json(value: object) -> None:
 def json_line(value: object) -> str:
     """Return a value as one line of JSON.
 
-    Bytes are text if they are UTF-8, and otherwise ``{"base64": "..."}``. NaN is null, and
-    infinities are the strings "Infinity" and "-Infinity".
+    UTF-8 bytes become strings, and other bytes ``{"base64": "..."}``. NaN becomes null.
+    Infinities become the strings "Infinity" and "-Infinity".
     """
     return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
     if getattr(value, "dtype", None) in (np.float16, np.float32):
-        # The shortest digits: 0.1, not 0.10000000149.
+        # Use the shortest decimal form: 0.1, not 0.10000000149.
         value = value.astype(str).astype(float)
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
             return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
-    if isinstance(value, str):  # perhaps the name of a file with any bytes
+    if isinstance(value, str):  # a file name may have undecodable bytes
         value = value.encode(errors="surrogateescape")
         return value.decode(errors="backslashreplace")
     if isinstance(value, Mapping):

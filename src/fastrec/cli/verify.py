@@ -41,9 +41,9 @@ def verify(
 ) -> None:
     """Verify all checksums of TFRecord files, and report damage.
 
-    After broken framing, it searches for records whose checksums match. GZIP and ZLIB
-    files are decompressed and verified, too. It writes no files: use "fastrec repair". But
-    it rebuilds a cached index that does not match its file.
+    After broken framing, verify searches plain files for records whose checksums match.
+    GZIP and ZLIB files are decompressed and verified. No files are written, but stale
+    cached indexes are rebuilt. To copy the intact records, use "fastrec repair".
 
     The exit status is 0 if all files are intact, 1 if any is damaged, and 2 if a file
     cannot be read or the command line is invalid.
@@ -62,7 +62,7 @@ def repair(
         typer.Option(
             *("--out", "-o"),
             metavar="OUT",
-            help="The file to write if PATH is one file, otherwise the directory for "
+            help="The output file if PATH is one file, otherwise the directory for "
             "files of the same names. Existing files are never replaced. Output is not "
             "compressed, and suffixes such as .gz are removed.",
         ),
@@ -73,8 +73,8 @@ def repair(
     """Copy the intact records of damaged TFRecord files to new files.
 
     A record is intact if both of its checksums match. A header with one flipped bit is
-    repaired. Damaged files stay unchanged, and intact files are not copied. It also
-    repairs the temporary file of a killed fastrec.Writer.
+    repaired. Damaged files stay unchanged, and intact files are not copied. PATH may
+    also be the temporary file of a killed fastrec.Writer.
 
     The exit status is 0 if every damaged file was repaired, even if some of its records
     are lost; 1 if a damaged file has no intact record; and 2 if a file cannot be read or
@@ -94,17 +94,17 @@ def repair(
 
 
 def _files_to_check(paths: Iterable[str]) -> tuple[dict[str, bool], _Failures]:
-    """Return all files, whether each may have another format, and unreadable paths.
+    """Return the files to check and the unreadable paths.
 
-    A file may have another format if it is in a directory and does not begin like a
-    TFRecord file, perhaps because its beginning is damaged.
+    The dict maps a file to True if it may have another format: it is in a directory and
+    does not begin like a TFRecord file, perhaps because its beginning is damaged.
     """
     files: dict[str, bool] = {}
     failures = []
     for path in paths:
         try:
             in_directory = _files_in(path) if Path(path).is_dir() else {}
-            # It raises if there are no files.
+            # files_of raises if there are no files.
             for name in in_directory or files_of([path], joins=False):
                 files[name] = files.get(name, False) or in_directory.get(name, False)
         except OSError as error:
@@ -113,7 +113,7 @@ def _files_to_check(paths: Iterable[str]) -> tuple[dict[str, bool], _Failures]:
 
 
 def _files_in(directory: str) -> dict[str, bool]:
-    """Return the files below a directory, and whether each may have another format."""
+    """Map each file below a directory to whether it may have another format."""
     files = {}
     for path in sorted(Path(directory).rglob("*")):
         is_hidden = any(x.startswith(".") for x in path.relative_to(directory).parts)
@@ -121,7 +121,7 @@ def _files_in(directory: str) -> dict[str, bool]:
             continue
         is_named = "tfrecord" in path.name.lower()
         content = "tfrecord"
-        with suppress(OSError):  # checking it reports the error
+        with suppress(OSError):  # the check reports the error
             content = recognized(str(path))
         if is_named or content not in ("empty", "text"):
             files[str(path)] = not is_named and content == "unknown"
@@ -131,12 +131,12 @@ def _files_in(directory: str) -> dict[str, bool]:
 def _checks(
     files: Sequence[str], num_threads: int, ray: str | None
 ) -> Iterator[FileCheck]:
-    """Yield the results of checking files, locally or on a Ray cluster."""
+    """Check files locally or on a Ray cluster, and yield the results."""
     with progress_bar("checking", "bytes") as bar:
         if ray is None:
             n_bytes = 0
             for path in files:
-                with suppress(OSError):  # checking it reports the error
+                with suppress(OSError):  # the check reports the error
                     n_bytes += version_of(path)[0]
             results = check_files(files, num_threads, lambda done: bar(done, n_bytes))
             with closing(results):
@@ -161,9 +161,9 @@ def _check(
     *,
     as_json: bool,
 ) -> tuple[dict[str, Any], list[FileCheck]]:
-    """Check files and print their damage; return the object of --json and damaged files.
+    """Check files and print the damage; return the report and the damaged files.
 
-    It adds unreadable files to `failures`, which are part of the object.
+    Unreadable files are added to `failures`, which is part of the report.
     """
     start = time.perf_counter()
     num_threads = threads or default_num_threads()
@@ -210,7 +210,7 @@ def _check(
 
 
 def _print_sums(report: dict[str, Any], *, as_json: bool) -> None:
-    """Print the errors, and the sums or all fields as JSON."""
+    """Print the errors, and the totals as text or the report as JSON."""
     for failure in report["unreadable"]:
         echo(printable(f"error: {failure['path']}: {failure['reason']}"), err=True)
     n_files, n_damaged = report["n_files"], report["n_damaged_files"]
@@ -222,7 +222,7 @@ def _print_sums(report: dict[str, Any], *, as_json: bool) -> None:
     for path in report["not_tfrecords"]:
         echo(f"{printable(path)}: not a TFRecord file")
     for path in report["stale_indexes"]:
-        echo(f"{printable(path)}: the index was stale, and was built again")
+        echo(f"{printable(path)}: the index was stale and was rebuilt")
     written = report.get("written")
     for each in written or ():
         records = counted(each["n_records"], "record")
@@ -253,11 +253,11 @@ def _print_sums(report: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, str]:
-    """Return the target of each file: `out`, or a file of its name in `out`."""
+    """Map each file to its output: `out`, or the same file name in `out`."""
     is_file = len(files) == 1 and not Path(paths[0]).is_dir()
     if is_file and out.suffix.lower() in COMPRESSED_SUFFIXES:
         raise typer.BadParameter(
-            f"output is not compressed; use a name without {out.suffix}, got "
+            f"must not end in {out.suffix}: output is not compressed, got "
             f"{redacted(str(out))}",
             param_hint="--out",
         )
@@ -276,7 +276,7 @@ def _write(
     failures: _Failures,
     num_threads: int,
 ) -> list[dict[str, Any]]:
-    """Copy the intact records of files; return what was written."""
+    """Copy the intact records of damaged files; return one dict per new file."""
     written = []
     n_total = sum(check.content_bytes for check in damaged)
     n_done = 0
@@ -311,9 +311,9 @@ def copy_intact(
     n_threads: int,
     on_write: Callable[[int], object],
 ) -> int:
-    """Write the intact records of a file to `target`; return the bytes written.
+    """Write the intact records of a file to `target`; return the number of bytes.
 
-    The new file is checked before it gets its name. After an error it is removed.
+    The new file is checked before it is renamed to `target`, and removed on error.
     """
     n_bytes = 0
     with replacement(target) as temporary:
