@@ -1,4 +1,4 @@
-"""Drop-in names of other libraries: a port changes one import."""
+"""Drop-in replacements for TensorFlow and DALI; porting code changes one import."""
 
 import importlib
 import sys
@@ -19,7 +19,7 @@ if not TYPE_CHECKING:
             raise missing_attribute(sys.modules[__name__], name)
         try:
             return importlib.import_module("fastrec.compat.tf_train")
-        except ModuleNotFoundError as error:  # for hasattr(), without protobuf
+        except ModuleNotFoundError as error:  # without protobuf, hasattr() is False
             raise AttributeError(str(error)) from error
 
 

@@ -1,4 +1,4 @@
-"""Drop-in replacement for nvidia.dali.tfrecord, whose specs hide their arguments.
+"""Drop-in replacement for nvidia.dali.tfrecord, without DALI.
 
 >>> import fastrec.compat.dali_tfrecord as tfrec
 >>> tfrec.FixedLenFeature((), tfrec.int64, -1)
@@ -27,7 +27,7 @@ def FixedLenFeature(
     dtype: str,
     default_value: Any = None,
 ) -> FixedLen:
-    """Return a `fastrec.FixedLen`; a scalar default applies to all values."""
+    """Return a `fastrec.FixedLen`; repeat a scalar default for all values."""
     n_values = math.prod(shape)
     if isinstance(default_value, (int, float, str, bytes)) and len(shape) > 0:
         default_value = [default_value] * n_values
@@ -35,9 +35,9 @@ def FixedLenFeature(
 
 
 def VarLenFeature(*arguments: Any) -> VarLen:
-    """Return a `fastrec.VarLen` for ``(dtype, default)`` or ``(shape, dtype, default)``.
+    """Return a `fastrec.VarLen`; ignore the default, as missing values are empty.
 
-    The default is ignored: a row without the feature is empty.
+    The arguments are ``(dtype, default)`` or ``(shape, dtype, default)``.
     """
     if isinstance(arguments[0], str):
         return VarLen(arguments[0])

@@ -57,7 +57,7 @@ __all__ = [
 
 
 class FixedLenFeature(NamedTuple):
-    """Same as `fastrec.FixedLen`."""
+    """Spec of a feature with a fixed shape, equivalent to `fastrec.FixedLen`."""
 
     shape: Sequence[int]
     dtype: Any
@@ -65,22 +65,22 @@ class FixedLenFeature(NamedTuple):
 
 
 class FixedLenSequenceFeature(NamedTuple):
-    """Same as `fastrec.FixedLenSequence`; `allow_missing` must be True for features."""
+    """Spec equivalent to `fastrec.FixedLenSequence`."""
 
     shape: Sequence[int]
     dtype: Any
-    allow_missing: bool = False
+    allow_missing: bool = False  # must be True except for feature lists
     default_value: Any = None
 
 
 class VarLenFeature(NamedTuple):
-    """Same as `fastrec.VarLen`."""
+    """Spec of a feature with any number of values, equivalent to `fastrec.VarLen`."""
 
     dtype: Any
 
 
 class RaggedFeature(NamedTuple):
-    """Same as `fastrec.Ragged`; partitions are checked whatever `validate` is."""
+    """Spec equivalent to `fastrec.Ragged`; partitions are always validated."""
 
     dtype: Any
     value_key: str | bytes | None = None
@@ -97,7 +97,7 @@ for _partition in (
 
 
 class SparseFeature(NamedTuple):
-    """Same as `fastrec.Sparse`."""
+    """Spec of a sparse feature, equivalent to `fastrec.Sparse`."""
 
     index_key: str | bytes | Sequence[str | bytes]
     value_key: str | bytes
@@ -112,7 +112,7 @@ def parse_example(
     example_names: object = None,
     name: str | None = None,
 ) -> Batch:
-    """Same as `fastrec.parse_example`."""
+    """Decode serialized tf.train.Examples, like `fastrec.parse_example`."""
     return parse.parse_example(serialized, features)
 
 
@@ -124,7 +124,7 @@ def parse_single_example(
 ) -> Row:
     """Decode one serialized tf.train.Example as a row, like ``ds[i]``.
 
-    The arguments and errors are those of `fastrec.parse_example`, with one record.
+    Arguments and errors match `fastrec.parse_example`, with one record.
     """
     return parse.parse_row(serialized, features)
 
@@ -136,7 +136,7 @@ def parse_sequence_example(
     example_names: object = None,
     name: str | None = None,
 ) -> tuple[Batch, Batch, dict[str | bytes, npt.NDArray[Any]]]:
-    """Same as `fastrec.parse_sequence_example`."""
+    """Decode SequenceExamples, like `fastrec.parse_sequence_example`."""
     return parse.parse_sequence_example(serialized, context_features, sequence_features)
 
 
@@ -147,10 +147,9 @@ def parse_single_sequence_example(
     example_name: object = None,
     name: str | None = None,
 ) -> tuple[Row, Row]:
-    """Decode one serialized tf.train.SequenceExample as two rows: context and sequence.
+    """Decode one serialized SequenceExample as two rows: context and sequence.
 
-    The arguments and errors are those of `fastrec.parse_sequence_example`, with one
-    record.
+    Arguments and errors match `fastrec.parse_sequence_example`, with one record.
     """
     parse.check_record(serialized)
     context, sequence, _ = parse.parse_sequence_example(
@@ -171,20 +170,20 @@ def parse_tensor(
     serialized : bytes-like
         A result of ``tf.io.serialize_tensor``.
     out_type : dtype-like, optional
-        The required dtype; ``"bytes"`` for strings. Nothing is converted.
+        The required dtype; ``"bytes"`` for strings. Values are never converted.
 
     Returns
     -------
     ndarray
-        A new array. Strings are an object array of bytes; bfloat16 values are their
-        bits (uint16) unless ml_dtypes is imported.
+        A new array; for strings, an object array of bytes. Without ml_dtypes imported,
+        bfloat16 values are returned as bit patterns of dtype uint16.
 
     Raises
     ------
     DecodeError
         If `serialized` is malformed.
     SchemaError
-        If it is not a tensor of a supported dtype, or not of `out_type`.
+        If the dtype is not supported or differs from `out_type`.
 
     Examples
     --------
@@ -198,7 +197,7 @@ def parse_tensor(
     try:
         row = parse.parse_row(record, {"tensor": SerializedTensor()})
     except (DecodeError, SchemaError) as error:
-        # Without the place: the record exists only here.
+        # Omit the location: this record exists only in memory.
         raise type(error)(
             f"cannot parse the tensor: {error.reason}", code=error.code
         ) from None
@@ -226,7 +225,7 @@ def decode_raw(
     out_type : dtype-like
         Any NumPy dtype of a fixed size.
     little_endian : bool, default True
-        The byte order in the strings.
+        True if the strings are little-endian, False if big-endian.
     fixed_length : int, optional
         Truncate or zero-pad strings to this many bytes.
 
@@ -280,13 +279,13 @@ def serialize_tensor(
     tensor: npt.ArrayLike | BytesArray | str | bytes,
     name: str | None = None,
 ) -> bytes:
-    r"""Serialize an array like tf.io.serialize_tensor.
+    r"""Serialize an array, like tf.io.serialize_tensor.
 
     Parameters
     ----------
     tensor : array-like, BytesArray, str or bytes
-        Of any shape, and of a dtype that `SerializedTensor` reads. ``str`` is encoded
-        as UTF-8.
+        An array of any shape, with a dtype that `SerializedTensor` supports. ``str`` is
+        encoded as UTF-8.
 
     Returns
     -------
@@ -347,7 +346,7 @@ def masked_crc32c(data: Buffer) -> int:
 
 
 def _compression_of(options: object) -> Any:
-    """Return the compression of a `TFRecordOptions`, or of a name."""
+    """Return the compression of a `TFRecordOptions` or string; None if empty."""
     return getattr(options, "compression_type", options) or None
 
 
@@ -360,11 +359,11 @@ def tf_record_iterator(path: Paths, options: object = None) -> Iterator[bytes]:
 
 
 class TFRecordDataset:
-    """An iterable of the serialized records of files, in file order.
+    """Iterable over the serialized records of files, in file order.
 
-    Each ``for`` reads the files from the start. Without `compression_type`, compression
-    is detected. `buffer_size` and `num_parallel_reads` are ignored. The methods of
-    ``tf.data.Dataset``, such as ``map`` and ``batch``, are not available; use
+    Each iteration reads the files from the start. Without `compression_type`, the
+    compression is detected. `buffer_size` and `num_parallel_reads` are ignored. The
+    methods of ``tf.data.Dataset``, such as ``map`` and ``batch``, are missing; use
     `fastrec.open` and `fastrec.Dataset.loader`.
 
     Raises

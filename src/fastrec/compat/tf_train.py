@@ -10,10 +10,10 @@ Code that builds or reads a ``tf.train.Example`` by hand runs unchanged:
 >>> train.Example.FromString(record).features.feature["label"].int64_list.value[0]
 3
 
-The classes are protobuf messages: `BytesList`, `FloatList` and `Int64List` of values, a
-`Feature` of one of them, the map `Features`, `FeatureList` and the map `FeatureLists`,
-and the records `Example` and `SequenceExample`. They need the package protobuf
-(``pip install "fastrec-io[compat]"``).
+The classes are protobuf messages: the lists `BytesList`, `FloatList`, `Int64List` and
+`FeatureList`; `Feature`, which contains one list; the maps `Features` and
+`FeatureLists`; and the records `Example` and `SequenceExample`. The module requires the
+package protobuf (``pip install "fastrec-io[compat]"``).
 
 `fastrec.encode_example` and `fastrec.decode_example` do the same in one call.
 """
@@ -77,7 +77,7 @@ message_type { name: "SequenceExample"
   field { name: "feature_lists" number: 2 type_name: "FeatureLists" } }
 """
 
-# A separate pool: the default pool has these names once TensorFlow is imported.
+# Use a separate pool: importing TensorFlow adds these names to the default pool.
 _pool = descriptor_pool.DescriptorPool()
 _pool.Add(text_format.Parse(_FILE, descriptor_pb2.FileDescriptorProto()))
 

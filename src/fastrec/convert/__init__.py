@@ -1,7 +1,7 @@
-"""Convert files of other formats to TFRecord files, and these to tables and images.
+"""Convert tables and folders of images to TFRecord files and back.
 
-CSV, Parquet, Arrow and Feather files need the extra ``arrow`` (pyarrow), and folders of
-images the extra ``image`` (Pillow). Files are converted batch by batch.
+CSV, Parquet, Arrow and Feather files require the extra ``arrow`` (pyarrow). Folders of
+images require the extra ``image`` (Pillow). Files are converted batch by batch.
 
 >>> from fastrec import convert
 >>> convert.write_tfrecords(

@@ -1,17 +1,17 @@
-"""Arrow arrays -> columns for `Writer.write_batch`, without a copy where possible.
+"""Convert Arrow arrays to columns for `Writer.write_batch`, if possible as views.
 
 ========================================  ===============================================
 bool, int, float                          ndarray
 string, binary, fixed_size_binary         BytesArray
 list of these                             RaggedArray
 fixed_size_list of these                  ndarray or BytesArray ``(n, size)``
-fixed_size_list of fixed_size_list, ...   ndarray of that many dimensions, for `Raw`
+fixed_size_list of fixed_size_list, ...   ndarray ``(n, size, size, ...)``, for `Raw`
 dictionary, run_end_encoded of these      the same, decoded
 struct of bytes and path                  BytesArray: images of Hugging Face datasets
 ========================================  ===============================================
 
-A null row omits the feature: arrays with nulls become masked arrays, others lists with
-None.
+A null row omits the feature. With nulls, an ndarray becomes a masked array, and any
+other column becomes a list with None.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _VIEWS = (pa.string_view(), pa.binary_view())
 _BYTES = (*_VIEWS, pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 _OMIT = "omit it with columns= (--columns)"
-_FLATTEN = "make it a list of one level, and its lengths a separate column"
+_FLATTEN = "flatten it to one level, and store the lengths in a separate column"
 
 
 def features_of(schema: pa.Schema) -> dict[str, Spec]:
-    """Return the specs of columns of three or more dimensions.
+    """Return a `Raw` spec for each column of three or more dimensions.
 
     Raises a SchemaError for types that no feature can store.
     """
@@ -78,7 +78,7 @@ def _column(array: pa.Array, field: pa.Field) -> Any:
 
 
 def _decoded(array: pa.Array) -> pa.Array:
-    """Return an array without dictionary, runs, views and extensions except tensors."""
+    """Decode dictionary, run-end, media and extension arrays, but not tensors."""
     while True:
         kind = array.type
         if isinstance(array, pa.FixedShapeTensorArray):
@@ -153,7 +153,7 @@ def _refusal(field: pa.Field, hint: str) -> SchemaError:
 
 
 def _hint(kind: pa.DataType) -> str:
-    """Return a hint how to store values of a type that no feature supports."""
+    """Return a hint for storing values of a type that no feature supports."""
     if pa.types.is_nested(kind):
         return "make its fields separate columns, with pyarrow.Table.flatten()"
     cast = ""

@@ -1,18 +1,18 @@
-"""Folders of images -> columns, without re-encoding the images.
+"""Read folders of images as columns, without re-encoding the images.
 
 ======== ======= =====================================================================
 image    bytes   the file, unchanged
 height   int64   pixels
 width    int64   pixels
-depth    int64   channels of the decoded image; with a palette, those of its colors
+depth    int64   channels of the decoded image; for a palette, channels of its colors
 format   bytes   Pillow's name of the format: ``JPEG``, ``PNG``
 label    int64   index of the class among all classes, sorted by name
 class    bytes   name of the class folder
-filename bytes   path below the directory, with ``/``
+filename bytes   path below the directory, separated by ``/``
 ======== ======= =====================================================================
 
-Images are in class folders, ``DIR/class/name.jpg``, or directly in the directory; then
-``label`` and ``class`` are omitted. The column names follow TensorFlow's guide.
+Images are in class folders, ``DIR/class/name.jpg``, or directly in the directory. Flat
+directories have no ``label`` or ``class``. Column names follow TensorFlow's guide.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _Image: TypeAlias = tuple[Path, tuple[str, ...]]
 class ImageSource(Source):
     """Folders of images, sorted by name, with or without class folders.
 
-    If a directory has class folders, images outside of them are ignored, like hidden
-    files and files without an image suffix.
+    If a directory has class folders, images outside the class folders are ignored.
+    Hidden files and files without an image suffix are always ignored.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ImageSource(Source):
                 row = {"width": image.width, "height": image.height, "depth": depth}
                 row["format"] = (image.format or "").encode()
                 image.verify()
-        except Exception as error:  # Pillow raises errors of many kinds
+        except Exception as error:  # Pillow raises many types
             is_unknown = type(error).__name__ == "UnidentifiedImageError"
             reason = "unknown format" if is_unknown else error
             raise CorruptionError(

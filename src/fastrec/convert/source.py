@@ -1,4 +1,4 @@
-"""Source: files of another format as batches of columns."""
+"""Base class of sources, which read other formats as batches of columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from fastrec.features.base import Spec
 from fastrec.hints import no_column
 
-# The argument of `Writer.write_batch`: arrays and lists of the same length, by name.
+# Argument of `Writer.write_batch`: arrays and lists of the same length, by name.
 Columns: TypeAlias = dict[str, Any]
 
 # The fields of an image, audio or video of a Hugging Face dataset.
@@ -21,7 +21,7 @@ NO_ROWS = "data must have at least one row, got none; use fastrec.Writer to writ
 
 
 def media_bytes(value: Mapping[str, Any] | None) -> bytes | None:
-    """Return the bytes of an image, audio or video, or of the file that it names."""
+    """Return the bytes of a media value, or read the file in its path."""
     if value is None:
         return None
     data: bytes | None = value["bytes"]
@@ -31,20 +31,20 @@ def media_bytes(value: Mapping[str, Any] | None) -> bytes | None:
 
 
 class Source(ABC):
-    """Files of another format as batches of columns; returned by `open_source`.
+    """Reader of other formats that yields batches of columns; see `open_source`.
 
     Attributes
     ----------
     features : dict of str to spec
-        Specs of columns that need one: `fastrec.Raw` for tensors of two or more
-        dimensions. Pass it to ``fastrec.Writer(features=)``, and to
-        ``fastrec.open(features=)`` with the specs of the other columns.
+        A `fastrec.Raw` spec for each column of tensors of two or more dimensions. Pass
+        `features` to ``fastrec.Writer(features=)`` and, with the specs of the other
+        columns, to ``fastrec.open(features=)``.
     n_rows : int
-        Rows that `batches` has yielded so far.
+        Number of rows that `batches` has yielded so far.
     n_skipped : int
-        Images skipped so far, with ``on_error="skip"``.
+        Number of images skipped so far, with ``on_error="skip"``.
     n_total : int
-        The total of rows and skipped images; 0 if it is unknown in advance.
+        Total number of rows and skipped images; 0 if unknown in advance.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Source(ABC):
 
     @property
     def n_done(self) -> int:
-        """Rows and skipped images so far."""
+        """Number of rows and skipped images so far."""
         return self.n_rows + self.n_skipped
 
     def batches(self) -> Iterator[Columns]:
@@ -63,8 +63,8 @@ class Source(ABC):
         ------
         dict of str to column
             The argument of ``Writer.write_batch``: ndarrays, BytesArrays, RaggedArrays,
-            or lists and masked arrays if values are missing. All have the same length,
-            at least 1. Together they take about 16 MiB, unless one row is larger.
+            or lists and masked arrays if values are missing. All columns have the same
+            length, at least 1. A batch takes about 16 MiB, unless one row is larger.
 
         Raises
         ------
@@ -82,11 +82,11 @@ class Source(ABC):
 
     @abstractmethod
     def _batches(self) -> Iterator[Columns]:
-        """Yield the batches, and count `n_skipped`."""
+        """Yield batches of columns; add skipped images to `n_skipped`."""
 
 
 def selected(columns: Sequence[str] | None, available: Sequence[str]) -> list[str]:
-    """Return the names of all available columns, or `columns` if these are available."""
+    """Return the selected column names, by default all; raise if a name is unknown."""
     names = list(available if columns is None else columns)
     if not names:
         raise ValueError("the data must have at least one column, got none")

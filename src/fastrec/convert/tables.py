@@ -1,4 +1,4 @@
-"""CSV, Parquet, Arrow IPC and Feather files, and Arrow tables -> columns."""
+"""Read CSV, Parquet, Arrow IPC and Feather files, and Arrow tables, as columns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fastrec.options import rows_per_batch
 from fastrec.printable import printable
 from fastrec.storage.compression import GZIP_MAGIC
 
-# Types are inferred from the first block. A row must fit into a block.
+# Types are inferred from the first block. A row must fit into one block.
 _CSV_BLOCK_BYTES = 4 << 20
 
 _HF_ROWS = 256  # rows of a Hugging Face dataset in memory at once
 
-# The schema of a file, its rows (0 if unknown), and its record batches.
+# Schema of a file, number of rows (0 if unknown), and record batches.
 _Table: TypeAlias = tuple[pa.Schema, int, Iterable[pa.RecordBatch]]
 
 
@@ -75,7 +75,7 @@ class TableSource(Source):
 
 
 class ArrowSource(Source):
-    """The record batches of a table in memory, which can be read once.
+    """Record batches of an Arrow stream or table, readable only once.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 @contextlib.contextmanager
 def _fastrec_errors(path: str) -> Iterator[None]:
-    """Convert errors of Arrow to errors of fastrec with the path."""
+    """Convert Arrow errors to fastrec errors with the path of the file."""
     try:
         yield
     except SchemaError as error:
@@ -133,7 +133,7 @@ def _fastrec_errors(path: str) -> Iterator[None]:
         if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
             raise
         reason = " ".join(str(error).split())
-        if isinstance(error, pa.ArrowNotImplementedError):  # a codec, for example
+        if isinstance(error, pa.ArrowNotImplementedError):  # for example, a codec
             raise Error(reason, path) from error
         if "CSV conversion error" in reason:
             reason += (
@@ -144,7 +144,7 @@ def _fastrec_errors(path: str) -> Iterator[None]:
         raise CorruptionError(reason, path) from error
 
 
-# For each format, open a file with the types and names of columns.
+# Each function opens a file of one format, with the types and names of columns.
 
 
 def _parquet(path: str, _types: object, columns: list[str] | None) -> _Table:
@@ -172,14 +172,14 @@ def _ipc(path: str, _types: object, _columns: object) -> _Table:
 
 
 def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    batch.validate(full=True)  # because a damaged file may have any offsets
+    batch.validate(full=True)  # a damaged file may have invalid offsets
     return batch
 
 
 def _csv(
     path: str, types: Mapping[str, pa.DataType], columns: list[str] | None
 ) -> _Table:
-    """Open text with column names in its first line; .tsv files have tabs.
+    """Open a CSV or TSV file whose first line contains the column names.
 
     Dates, times, and columns that are empty in the first block are read as text. An empty
     cell is null in a column of numbers, and an empty string in a column of text.

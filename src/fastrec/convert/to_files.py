@@ -1,4 +1,4 @@
-"""Datasets -> tables (Parquet, Arrow, Feather) and folders of images."""
+"""Write datasets to tables (Parquet, Arrow, Feather) and folders of images."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def write_table(
     overwrite : bool, default False
         Replace an existing file when the new one is complete.
     progress : callable, optional
-        Called after each batch with the number of records written and their total, or 0
-        if the total is unknown without reading the files.
+        Called after each batch with the number of records written and the total number.
+        The total is 0 if it is unknown before reading the files.
 
     Returns
     -------
     int
-        The number of records.
+        The number of records written.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def write_table(
     SchemaError
         As for `fastrec.arrow.RecordBatch`.
     fastrec.Error, OSError
-        As for `fastrec.open` and loading; also if there are no records.
+        As for `fastrec.open` and loading; also if the dataset has no records.
     ModuleNotFoundError
         If pyarrow is not installed.
     """
@@ -85,7 +85,7 @@ def write_table(
     if os.path.lexists(target) and not overwrite:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     n_total = 0 if ds.is_streamed else len(ds)
-    # Batch by batch, because an Arrow stream converts errors to text.
+    # Convert each batch, because an Arrow stream turns errors into strings.
     reader = RecordBatchReader(ds, batch_size=batch_size, text=text, optional=optional)
     batches = map(pa.record_batch, reader)
     first: Any = next(batches, None)
@@ -123,18 +123,18 @@ def write_images(
     dataset : Dataset, or path-like, or iterable of path-like
         A dataset, or the first argument of `fastrec.open`. Its images are byte strings.
     directory : path-like
-        Created if needed. An image is written to the path in the column ``filename``, as
-        `write_tfrecords` stores it. Without this column, it is written to the number of
-        its row with a suffix of its format, in a folder named like its ``class`` or
-        ``label``, if the dataset has such a column.
+        Created if needed. An image is written to the path in the column ``filename``,
+        which `write_tfrecords` stores. Without this column, the file name is the row
+        number with the suffix of the image format. A column ``class`` or ``label`` then
+        determines the folder.
     image : str, default "image"
         The column of the images.
     overwrite : bool, default False
-        Replace existing files. They are not flushed to the disk: after a power cut, some
-        may be incomplete.
+        Replace existing files. New files are not flushed to the disk, so some may be
+        incomplete after a power cut.
     progress : callable, optional
-        Called after each batch with the number of images written and their total, or 0
-        if the total is unknown without reading the files.
+        Called after each batch with the number of images written and the total number.
+        The total is 0 if it is unknown before reading the files.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def write_images(
         If the dataset has no column `image`.
     SchemaError
         If a row does not have exactly one byte string, the format is unknown, or a file
-        name leads out of `directory`.
+        name points outside `directory`.
     FileExistsError
         If a file exists and `overwrite` is False, or two rows have the same file name.
         Earlier images remain.
@@ -185,7 +185,7 @@ def write_images(
 
 
 def _path_of(column: str, value: object, row: int, data: bytes) -> PurePosixPath:
-    """Return the path below the directory of an image that `column` names."""
+    """Return the relative path of an image, from its `column` value or its row."""
     text = os.fsdecode(value) if isinstance(value, bytes) else ""
     path = PurePosixPath(str(value) if column == "label" else text)
     is_outside = not path.parts or path.is_absolute() or ".." in path.parts

@@ -1,4 +1,4 @@
-"""Columns, rows, tables and files of other formats -> TFRecord files."""
+"""Write columns, rows, tables and files of other formats to TFRecord files."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def write(
         ============================  ==================================================
         mapping of columns            of the same length, as for `Writer.write_batch`
         iterable of mappings          rows, as for `Writer.write`: a list or a generator
-        Arrow table                   an object with ``__arrow_c_stream__``: of pyarrow,
+        Arrow table                   an object with ``__arrow_c_stream__``: pyarrow,
                                       pandas, polars, DuckDB, ...; needs pyarrow
-        ``datasets.Dataset``          of Hugging Face; needs pyarrow. Images are written
-                                      unchanged, also those of an IterableDataset
+        ``datasets.Dataset``          Hugging Face; needs pyarrow. Images are written
+                                      unchanged, also from an IterableDataset
         ============================  ==================================================
 
-        Rows and tables are written in pieces, so a generator may yield more than fits
-        into memory. A null omits the feature of its row.
+        Rows and tables are written in pieces, so a generator may yield more data than
+        fits into memory. A null omits the feature from its row.
     **options
         Keyword arguments of `Writer`.
 
@@ -76,7 +76,7 @@ def write(
         As for `Writer`. After an error, only complete shards of a pattern without
         ``{num_shards}`` remain.
     ModuleNotFoundError
-        If `data` needs pyarrow, and it is not installed.
+        If `data` requires pyarrow, and pyarrow is not installed.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def write(
             from fastrec.convert.tables import ArrowSource
         return write_tfrecords(ArrowSource(data), path, **options)
     if getattr(data, "features", None) and hasattr(data, "decode"):
-        # An IterableDataset of Hugging Face would decode images.
+        # Keep a Hugging Face IterableDataset from decoding images.
         data = map(_as_stored, data.decode(False))
     if isinstance(data, (str, bytes, bytearray)) or not isinstance(data, Iterable):
         raise TypeError(f"cannot write {type(data).__name__}: {_ACCEPTED}")
@@ -143,7 +143,7 @@ def write_tfrecords(
     Parameters
     ----------
     source : Source, or path-like, or iterable of path-like
-        A source returned by `open_source`, or its first argument.
+        A source from `open_source`, or the first argument of `open_source`.
     path : path-like
         The file or shard pattern, as for `fastrec.Writer`.
     progress : callable, optional
@@ -193,7 +193,7 @@ def open_source(
     types: Mapping[str, str] | None = None,
     on_error: str = "raise",
 ) -> Source:
-    """Open files of another format, to write them as TFRecord files.
+    """Open files of another format for conversion to TFRecord files.
 
     Parameters
     ----------
@@ -208,15 +208,15 @@ def open_source(
                                         ``label`` and ``class``; needs Pillow
         ==============================  ================================================
 
-        Several tables are concatenated, and cast to the types of the first one.
+        Several tables are concatenated, and cast to the types of the first table.
     columns : sequence of str, optional
         The columns to read, in this order; by default all.
     types : mapping of str to str, optional
-        Arrow types to cast columns of tables to: ``{"when": "int64"}``. For CSV they
+        Arrow types for columns of tables, such as ``{"when": "int64"}``. For CSV, these
         replace the types inferred from the first 4 MiB.
     on_error : {"raise", "skip"}, default "raise"
-        Policy for an image that cannot be read: raise an error, or skip it, log it and
-        count it in ``source.n_skipped``.
+        Policy for an unreadable image: raise an error, or skip the image, log a warning
+        and increment ``source.n_skipped``.
 
     Returns
     -------
@@ -232,17 +232,17 @@ def open_source(
     CorruptionError
         If a file is damaged or does not have the format of its suffix.
     SchemaError
-        If no feature can store a column. Features store text, numbers and lists of them.
+        If no feature can store a column. Features store text, numbers and flat lists.
     ModuleNotFoundError
-        If an extra is not installed.
+        If pyarrow or Pillow is required but not installed.
     OSError
         If a file cannot be read.
 
     Notes
     -----
     Tensors of two or more dimensions are written as one byte string per row, for
-    `fastrec.Raw`. A null omits the feature. Arrays are read with NumPy and written with
-    `fastrec.write`.
+    `fastrec.Raw`. A null omits the feature. To convert .npy files, read the arrays with
+    NumPy and write the arrays with `fastrec.write`.
 
     Examples
     --------
