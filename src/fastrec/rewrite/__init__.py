@@ -1,1 +1,1 @@
-"""Rewriting: shuffle, reshard, split and recompress whole files; check them."""
+"""Shuffle, reshard, split, recompress and check whole files."""

@@ -1,8 +1,8 @@
 """Check files on several threads: count intact records, and find damaged regions.
 
-Threads work some files ahead of the file that is reported next. The first piece of each
-plain file is checked ahead, its other pieces when it is next. A compressed file is
-inflated by one thread. Results do not depend on the threads.
+Threads check some files ahead of the next result. For a plain file, threads check the
+first piece ahead, and the other pieces when its result is next. One thread inflates a
+compressed file. Results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _FILES_AHEAD = 8  # per thread
 _FORMAT_BYTES = 64  # enough to recognize a format
 
 _SEARCHED = (
-    "; the records after it were found by searching, so if a record contained a TFRecord "
-    "file, they may belong to that file"
+    "; later records were found by searching, and may belong to a TFRecord file inside "
+    "a record"
 )
 _NOT_SEARCHED = (
     "; compressed files are not searched: decompress the file, and verify the result"
@@ -60,10 +60,10 @@ class DamagedRegion:
 class FileCheck:
     """The result of checking one file.
 
-    `content_bytes` is the number of uncompressed bytes that were read. `n_records` counts
+    `content_bytes` is the number of uncompressed bytes read. `n_records` counts
     records whose checksums match, including repaired ones. `damaged` is sorted by offset.
     `unreadable` is the reason if the file could not be read, else "". `had_stale_index`
-    is whether the cached index did not match the file and was rebuilt.
+    is True if the cached index did not match the file and was rebuilt.
     """
 
     path: str
@@ -83,13 +83,13 @@ def check_files(
     *,
     piece_bytes: int | None = None,
 ) -> Generator[FileCheck]:
-    """Check files, and yield the results in order.
+    """Check files, and yield one result per file in order.
 
     Calls ``on_progress(n_bytes_read)`` about ten times a second. Results do not depend on
     `piece_bytes`.
     """
     scan = _core.ScanProgress()
-    n_inflated: dict[int, int] = {}  # bytes of each file that is read in order
+    n_inflated: dict[int, int] = {}  # bytes read of each sequential file
     is_stopped = threading.Event()
     options = () if piece_bytes is None else (piece_bytes,)
 
@@ -98,7 +98,7 @@ def check_files(
         scan.cancel()
 
     def begin(number: int, check: FileCheck) -> _core.Examination | None:
-        """Check a whole file, or return a plain one after its first piece."""
+        """Check a whole file, or only the first piece of a large plain file."""
         check.content = content_of(check.path)
         if check.content != "plain" or isinstance(check.path, RemotePath):
             on_read = partial(n_inflated.__setitem__, number)
@@ -168,7 +168,7 @@ def _read_in_order(
 
 
 def _end(check: FileCheck, n_records: int, findings: Sequence[SkippedSpan]) -> None:
-    """Complete the result of a file with its intact records and its damage."""
+    """Set the record count, the damage and the index state in the result of a file."""
     check.n_records = n_records
     check.damaged = [_damaged_region(each, check) for each in findings]
     lost = [each.records for each in findings if each.bit is None]
@@ -179,7 +179,7 @@ def _end(check: FileCheck, n_records: int, findings: Sequence[SkippedSpan]) -> N
 def _damaged_region(span: SkippedSpan, check: FileCheck) -> DamagedRegion:
     begin, end, records, bit = span.begin, span.end, span.records, span.bit
     reason = span.error.reason
-    if end is None:  # intact records may follow
+    if end is None:  # later records may be intact
         reason += _NOT_SEARCHED
     elif records is None and end < check.content_bytes:
         reason += _SEARCHED
@@ -194,7 +194,7 @@ def _damaged_region(span: SkippedSpan, check: FileCheck) -> DamagedRegion:
 
 
 def _format_hint(path: str) -> str:
-    """Return the format of a file without records, for a reason; "" if unknown."""
+    """Return a hint about the format of a file without records; "" if unknown."""
     with (
         contextlib.suppress(OSError),
         local_head(path) as local,

@@ -36,7 +36,7 @@ from fastrec.tasks import CancelledError
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shards import Frames, ShardOptions, ShardWriter
 
-# Bytes of frames that a task writes, in one member of a GZIP file.
+# Frame bytes per write task. Each task writes one member of a GZIP file.
 PIECE_BYTES = 1 << 20
 
 _BYTES_AHEAD = 32 << 20
@@ -46,7 +46,7 @@ _SUFFIXES = {None: "", "GZIP": ".gz", "ZLIB": ".zz"}
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a rewrite; `n_bytes` counts frames, before compression."""
+    """Output files of a rewrite; `n_bytes` counts frame bytes before compression."""
 
     files: list[str]
     n_records: int
@@ -69,7 +69,7 @@ def reshard(
     read so far and their total. `n_at_once` concurrent calls share the memory limits.
 
     Raises a CorruptionError if a file is damaged, an OSError if a file cannot be read,
-    written or replaced, and a ValueError if several shards have no pattern.
+    written or replaced, and a ValueError if `out` must be a pattern.
     """
     sources = open_dataset(files)._source.files
     bounds = even_bounds(sources.n_records, num_shards) if num_shards else [0]
@@ -95,7 +95,7 @@ def split(
     seed: int = 0,
     progress: Progress = lambda _done, _total: None,
 ) -> dict[str, Written]:
-    """Split records at random like `Dataset.split`, and write each part.
+    """Split records at random, like `Dataset.split`, and write the parts.
 
     `parts` maps names to fractions; a name replaces ``{part}`` in `out`. Returns the
     files of each part. Raises the errors of `reshard`, and a ValueError for invalid
@@ -124,7 +124,7 @@ def split(
             raise _file_changed(files)
         for buffer, writer in zip(buffers, writers, strict=True):
             writer.write(buffer.take())
-        # Complete all parts before the first one is published.
+        # Complete all parts before publishing any files.
         for writer in writers:
             writer.end()
     return {name: _result(writer) for name, writer in zip(parts, writers, strict=True)}
@@ -146,9 +146,9 @@ def part_path(out: str, part: str) -> str:
 def targets_of(
     files: Sequence[str], directory: str, compression: str | None
 ) -> dict[str, str]:
-    """Return the target of each file: its name, with the suffix of `compression`.
+    """Map each file to its path in `directory`, with the suffix of `compression`.
 
-    Raises an OSError if two targets are equal, a ValueError if one is a pattern.
+    Raises an OSError if two targets are equal, a ValueError if a target is a pattern.
     """
     targets: dict[str, str] = {}
     sources: dict[str, str] = {}
@@ -171,11 +171,11 @@ def recode(
     options: ShardOptions,
     progress: Progress = lambda _done, _total: None,
 ) -> list[Written]:
-    """Copy each file to its target with other compression, several files at a time.
+    """Copy each file to its target with new compression, several files at a time.
 
     A file is published when it is complete, and stays after an error in another file.
     Raises the errors of `reshard` for the first file that fails. Existing targets are
-    checked before the first file is written. All files together use the threads of
+    checked before the first file is written. All files share the threads of
     `options`.
     """
     names = map(ShardNames, targets.values())
@@ -186,7 +186,7 @@ def recode(
             os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
     is_cancelled = threading.Event()
     n_at_once = max(1, min(len(targets), options.n_threads))
-    # One thread per file does all of its work, unless there are more threads than files.
+    # Each file gets one thread, unless there are more threads than files.
     n_threads = options.n_threads // n_at_once
     for_one = dataclasses.replace(options, n_threads=n_threads if n_threads > 1 else 0)
     n_total = sum(version_of(path)[0] for path in targets)
@@ -250,9 +250,9 @@ def _frames(
 def output(
     files: Sequence[str], out: str, options: ShardOptions, counts: Sequence[int] = ()
 ) -> Iterator[ShardWriter]:
-    """Yield a writer of `out`, with shards of `counts` records, and publish its files.
+    """Yield a writer of shards with `counts` records; publish the files at the end.
 
-    After an error, no files are left.
+    An error leaves no files.
     """
     names = ShardNames(out)
     is_limited = options.max_bytes is not None or options.max_records is not None
@@ -288,8 +288,8 @@ def check_existing(
 
 
 def _identity(path: str) -> object:
-    """Return what all links to a file have in common."""
-    with contextlib.suppress(OSError):  # of a dangling link
+    """Return the device and inode of a file; the path if remote or missing."""
+    with contextlib.suppress(OSError):  # for a dangling link
         if not is_remote(path):
             status = os.stat(path)
             return status.st_dev, status.st_ino

@@ -6,7 +6,7 @@
     to its position in the chunk -> write the pieces of the chunk to the shards
 
 Each chunk takes one sequential pass over the files. The output does not depend on the
-memory limit or the threads.
+memory limit or the number of threads.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from fastrec.sources.selection import even_bounds
 from fastrec.storage.parallel import Progress
 from fastrec.writer.shards import ShardOptions
 
-# Memory per record in addition to its frame: in the indexes of input and output, in the
-# counts of compressed output, and in the sort order of a chunk.
+# Memory per record in addition to its frame: for the indexes of input and output, for
+# the counts of compressed output, and for the sort order of a chunk.
 _INDEX_BYTES, _COUNT_BYTES = 24, 32
 _ORDER_BYTES = 64
 _READING_BYTES = 12 << 20  # buffers of the reader threads, and the allocator's reserve
 _MIN_BYTES = 4 << 20
 
 _POSITIONS_AT_ONCE = 1 << 16  # positions whose records are looked up together
-_READ_BYTES = 4 << 20  # bytes of a read task
+_READ_BYTES = 4 << 20  # bytes per read task
 
-# Consecutive records of a shard: their numbers, and the sizes of their frames.
+# Consecutive records of a shard: record numbers and frame sizes.
 _Piece: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
@@ -60,9 +60,9 @@ def shuffle(
     The order is that of ``loader(shuffle=True, seed=seed)``. Shard k of n gets the
     positions ``k * len // n`` up to ``(k + 1) * len // n``. `memory` limits the bytes
     used in addition to the program, unless a single record needs more. `progress`
-    receives bytes of frames, counting half for reading and half for writing. Compressed
-    files are expanded to `cache_dir`; without it, they raise an Error. With `shards`,
-    only these are written, and numbered from 0 in `out`.
+    counts frame bytes, half for reading and half for writing. Compressed files are
+    expanded to `cache_dir`; without `cache_dir`, they raise an Error. `shards` selects
+    the shards to write, numbered from 0 in `out`.
 
     Raises a CorruptionError if a file is damaged, a ValueError if `memory` is too small
     for the number of records, and an OSError if a file cannot be read, written or
@@ -111,7 +111,7 @@ def shuffle(
             np.cumsum(sizes, out=offsets[1:])
             n_bytes, n_done = int(offsets[-1]), writer.n_bytes
             if n_bytes > len(frames):
-                del frames  # free it before allocating
+                del frames  # free memory before allocating
                 frames = np.empty(n_bytes, np.uint8)
             n_tasks = min(len(numbers), n_bytes // _READ_BYTES + 1)
             read = partial(_core.read_frames, source.files.table, catalog)
@@ -128,7 +128,7 @@ def shuffle(
                 relative = (ends - ends[0]).astype(np.uint64)
                 writer.write((frames[ends[0] : ends[-1]], relative))
                 progress((n_done + n_bytes + writer.n_bytes) // 2, n_total)
-            writer.wait()  # before reusing the memory
+            writer.wait()  # before reusing memory
     return Written(writer.files, writer.n_records, writer.n_bytes)
 
 
@@ -150,7 +150,7 @@ def _pieces(
 
 
 def _chunks(pieces: Iterator[_Piece], capacity: int) -> Iterator[list[_Piece]]:
-    """Yield lists of pieces that fit into memory, with at least one piece each."""
+    """Yield chunks that fit into memory, each a list of at least one piece."""
     chunk: list[_Piece] = []
     n_free = capacity
     for numbers, sizes in pieces:
