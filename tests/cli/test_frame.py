@@ -162,7 +162,7 @@ def test_splits_in_directories_below_are_not_joined(tmp_path: Path) -> None:
 def test_a_directory_without_files_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     _, errors = run("info", tmp_path, status=2)
-    assert errors.endswith("No TFRecord file in the directory, nor in those below\n")
+    assert errors.endswith("No TFRecord file in the directory or its subdirectories\n")
 
 
 # Stdin.

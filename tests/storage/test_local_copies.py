@@ -418,7 +418,7 @@ def test_no_damaged_copy_is_used_by_another_dataset(
     with pytest.raises(fr.CorruptionError) as caught:
         numbers(damaged)
     assert caught.value.path == url
-    assert "is damaged, also when read again" in caplog.text
+    assert "is damaged, even when read again" in caplog.text
     server.inject = lambda _request: None
     with pytest.raises(fr.CorruptionError):
         numbers(damaged)

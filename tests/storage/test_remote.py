@@ -150,7 +150,7 @@ def test_a_directory_without_a_slash(listed: tuple[str, dict[str, Untyped]]) -> 
     [
         ("absent.tfrecord", "No such object"),
         ("data/absent-*", "No object matches the pattern"),
-        ("data/notes/", "No TFRecord file in the directory, nor in those below"),
+        ("data/notes/", "No TFRecord file in the directory or its subdirectories"),
     ],
 )
 def test_an_empty_listing(

@@ -725,7 +725,7 @@ def test_masked_crc32c_equals_the_stored_checksum(path: Path) -> None:
     [
         ("HTTPS://host/a", "cannot write 'HTTPS://host/a': HTTP servers are read-only"),
         ("nope://host/a-{shard}", "unknown scheme; known schemes are s3://"),
-        ("file://host/a", "a file:// URL is of this machine, such as file:///a"),
+        ("file://host/a", "a file:// URL must name a local file, such as file:///a"),
     ],
 )
 def test_urls_that_cannot_be_written_are_refused(path: str, reason: str) -> None:

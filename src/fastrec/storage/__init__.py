@@ -1,1 +1,1 @@
-"""Paths, locks, compression, indexes and caches of local files."""
+"""Paths, locks, compression, indexes, caches and remote stores of files."""

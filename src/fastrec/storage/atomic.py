@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def replacement(target: Path, *, sync: bool = True) -> Iterator[Path]:
     """Yield a temporary path; rename it to `target` unless the body raises.
 
-    A power cut leaves the complete new file or the old one. With ``sync=False``, it may
+    A power failure leaves the complete old or new file. With ``sync=False``, it may
     leave an incomplete file, which the readers of caches detect.
     """
     with temporary_file(target) as temporary:
@@ -32,13 +32,13 @@ def replacement(target: Path, *, sync: bool = True) -> Iterator[Path]:
 
 
 def sync_directory(directory: Path | str) -> None:
-    """Flush the entries of a directory to the disk, if the file system can."""
+    """Flush a directory to disk, if the file system supports it."""
     with contextlib.suppress(OSError):
         _sync(directory)
 
 
 def _sync(path: Path | str) -> None:
-    descriptors: list[int] = []  # as in `open_file`
+    descriptors: list[int] = []  # kept by one C call, as in `open_file`
     try:
         descriptors.extend(map(os.open, (path,), (os.O_RDONLY,)))
         os.fsync(descriptors[0])
@@ -51,10 +51,10 @@ def _sync(path: Path | str) -> None:
 def temporary_file(target: Path) -> Iterator[Path]:
     """Yield a new file in the directory of `target`; the caller may rename it.
 
-    It is called ``.NAME.NUMBER.tmp``, and it is locked as long as the body runs. So the
+    The file is named ``.NAME.NUMBER.tmp`` and is locked while the body runs. So the
     next writer of the same target can remove the file of a killed writer. Creates the
-    directory if needed. If the body raises, the file is deleted, in a thread, because a
-    second signal would stop the deletion in this one.
+    directory if needed. If the body raises, a thread deletes the file, because a second
+    signal would interrupt a deletion in the calling thread.
     """
     lock = FileLock()
     deletion = Task(lock.release)
@@ -62,7 +62,7 @@ def temporary_file(target: Path) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for path in itertools.takewhile(os.path.lexists, _temporary_paths(target)):
-            FileLock(str(path)).release()  # unless its writer lives
+            FileLock(str(path)).release()  # unless its writer is still running
         for temporary in _temporary_paths(target):
             lock.path = str(temporary)
             with contextlib.suppress(FileExistsError, BlockingIOError):

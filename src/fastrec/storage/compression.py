@@ -35,35 +35,35 @@ if TYPE_CHECKING:
 
 Compression: TypeAlias = Literal["auto", "GZIP", "ZLIB"] | None
 
-# The compression of a file; "auto" is detected when the file is opened.
+# The compression of a file; "auto" means that opening the file detects it.
 Content: TypeAlias = Literal["plain", "gzip", "zlib", "auto"]
 FileContent: TypeAlias = tuple[str, Content]
 
-# In the core.
+# The core's codes.
 CODES: dict[Content, int] = {"plain": 0, "gzip": 1, "zlib": 2, "auto": 255}
 
 COMPRESSIONS = ("GZIP", "ZLIB")
 COMPRESSED_SUFFIXES = frozenset({".gz", ".gzip", ".zlib", ".zz", ".z"})
 GZIP_MAGIC = b"\x1f\x8b"
-# The flags of a GZIP header, its fourth byte, are at most these.
+# The fourth byte of a GZIP header contains the flags; higher values are invalid.
 _FLAGS_END = 4
 _MAX_FLAGS = b"\x1f"
 
 CONTENTS: dict[object, Content] = {None: "plain", "GZIP": "gzip", "ZLIB": "zlib"}
 _WBITS = {"gzip": 31, "zlib": 15}
 
-# Bytes per read and per yield: fit in the L2 cache, but amortise the overhead of
-# Python.
+# Bytes per read and per yield: small enough for the L2 cache, and large enough to
+# amortise the overhead of Python.
 _READ_BYTES = 64 << 10
 _PIECE_BYTES = 256 << 10
 _PLAIN_BYTES = 1 << 20
-_STEP_BYTES = 16 << 10  # of a damaged stream
+_STEP_BYTES = 16 << 10  # per read of a damaged stream
 
 # Detection decompresses at most this much of a file.
 _PROOF_BYTES = 1 << 10
 _FRAME_HEADER_BYTES = 12
 
-# Files of each suffix that `sampled_contents` opens.
+# Maximum number of files per suffix that `sampled_contents` opens.
 _MAX_SAMPLED = 64
 
 # Threads that detect compression. They mostly wait for I/O.
@@ -84,7 +84,7 @@ def check_compression(value: object) -> None:
 def contents_of(
     files: Sequence[str], compression: Compression = "auto"
 ) -> list[Content]:
-    """Return the compression of each file: `compression`, or detected if "auto"."""
+    """Return the compression of each file; detect it if `compression` is "auto"."""
     if compression != "auto":
         return [CONTENTS[compression]] * len(files)
     if any(isinstance(path, (RemotePath, PipePath)) for path in files):
@@ -99,9 +99,9 @@ def contents_of(
 
 
 def sampled_contents(files: Sequence[str]) -> list[Content]:
-    """Return the compression of many files, by a sample of the files with each suffix.
+    """Return the compression of many files, from a sample of the files per suffix.
 
-    If the files of a sample differ, all files with their suffix are opened.
+    If the files in a sample differ, all files with that suffix are opened.
     """
     groups: dict[str, list[int]] = {}
     for i, path in enumerate(files):
@@ -123,7 +123,7 @@ def content_of(path: str, counters: RequestCounters | None = None) -> Content:
 
     The damaged first header of a plain file may look like a compressed file. So a file
     counts as compressed only if its beginning decompresses, or if it does not contain a
-    valid TFRecord frame. A pipe is "auto": it is detected when it is read.
+    valid TFRecord frame. A pipe is "auto" until it is read.
     """
     if isinstance(path, PipePath):
         return "auto"
@@ -142,7 +142,7 @@ def content_of(path: str, counters: RequestCounters | None = None) -> Content:
 
 
 def _content_of_head(head: bytes) -> Content:
-    """Return the compression of a pipe, by its first bytes."""
+    """Detect the compression of a pipe from its first bytes."""
     length, crc = head[:8], head[8:_FRAME_HEADER_BYTES]
     if _core.masked_crc32c(length) == int.from_bytes(crc, "little"):
         return "plain"
@@ -173,9 +173,9 @@ def inflated(
 ) -> Generator[bytes]:
     """Yield the decompressed content of a file, in pieces of about 1 MiB.
 
-    `on_read` is called with the number of bytes read from the file so far, and `on_wait`
-    while a pipe has no data. `counters` counts and cancels the requests for a remote file.
-    The offset of a CorruptionError is that of the compressed file.
+    `on_read` is called with the number of bytes read from the file so far, and
+    `on_wait` while a pipe has no data. `counters` counts and cancels remote requests.
+    The offset of a CorruptionError refers to the compressed file.
     """
     if content == "auto":
         content = content_of(path)
@@ -225,7 +225,7 @@ def _inflated_members(
             if content != "gzip" or not data.startswith(GZIP_MAGIC[: len(data)]):
                 fail("is followed by other bytes", n_read - len(data))
         begin, n_before = n_read - len(data), n_inflated
-        # isal would accept flags that do not exist yet; zlib does not.
+        # isal would accept reserved flags; zlib rejects them.
         if content == "gzip" and data[_FLAGS_END - 1 : _FLAGS_END] > _MAX_FLAGS:
             fail("is damaged (unknown header flags set)", begin)
         member = backend.decompressobj(wbits=_WBITS[content])
@@ -258,11 +258,11 @@ def _before_damage(
     n_yielded: int,
     counters: RequestCounters | None,
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield the bytes before the damage of a member, after `n_yielded` bytes.
+    """Yield the bytes of a member from byte `n_yielded` up to the damage.
 
-    Each piece comes with the offset in the file up to which it was read. A failing call
+    Each piece has the file offset where its compressed bytes end. A call that fails
     returns none of the bytes that it inflated. So zlib, whose streams can be copied,
-    inflates the member at byte `begin` again, and byte by byte at the damage.
+    inflates the member at byte `begin` again, one input byte at a time at the damage.
     """
     if isinstance(name, PipePath):  # cannot be read again
         return
@@ -294,14 +294,14 @@ def _backend() -> ModuleType:
 
 
 class _RemoteFile:
-    """Reads an object in order."""
+    """Sequential reader of a remote object."""
 
     def __init__(self, pieces: Iterator[Buffer]) -> None:
         self._pieces = pieces
         self._rest = memoryview(b"")
 
     def read(self, n_bytes: int) -> bytes:
-        """Return at most `n_bytes`, none only at the end."""
+        """Return at most `n_bytes` bytes; empty only at the end."""
         if not self._rest:
             self._rest = memoryview(next(self._pieces, b"")).cast("B")
         data, self._rest = bytes(self._rest[:n_bytes]), self._rest[n_bytes:]
@@ -314,7 +314,7 @@ def _opened(
     counters: RequestCounters | None = None,
     on_wait: Callable[[], object] = bool,
 ) -> Iterator[io.FileIO | PipeFile | _RemoteFile]:
-    """Open a regular file, pipe or object, and add its name to errors of reading."""
+    """Open a regular file, pipe or object, and add its name to read errors."""
     if isinstance(path, PipePath):
         with path.opened(on_wait) as pipe:
             yield pipe
@@ -324,7 +324,7 @@ def _opened(
             yield _RemoteFile(content)
         return
     try:
-        # O_NONBLOCK, so that a FIFO is an error instead of waiting for a writer.
+        # With O_NONBLOCK, opening a FIFO does not wait for a writer.
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
         with open_file(path, flags, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -340,10 +340,10 @@ def _opened(
 
 
 class Codec:
-    """Encodes the pieces of one file. `level` is zlib's level, -1 to 9.
+    """Encoder for the pieces of one file; `level` is zlib's level, -1 to 9.
 
-    Each piece is a member of a GZIP file. So several threads can compress one file, and
-    the complete members remain readable if the writer is killed.
+    In a GZIP file, each piece is a member. So several threads can compress one file,
+    and complete members remain readable if the writer is killed.
     """
 
     def __init__(self, compression: str | None, level: int) -> None:
@@ -352,7 +352,7 @@ class Codec:
         self._is_empty = True
 
     def prepared(self, piece: Buffer) -> Buffer:
-        """Encode a piece as far as possible without its predecessors; thread-safe."""
+        """Encode a piece as far as possible without earlier pieces; thread-safe."""
         if not self._is_gzip:
             return piece
         member = zlib.compressobj(self._level, zlib.DEFLATED, _WBITS["gzip"])

@@ -1,13 +1,13 @@
-"""Indexes: the offsets of files' records, built once per version and cached.
+"""Indexes: the record offsets of files, built once per file version and cached.
 
 The index of a plain file comes from a walk over its frame headers. The index of a
-compressed file comes from one scan of its content, and has the stored checksum of each
-payload. Missing indexes are built in parallel when they are first needed, and cached
-together. If the cache is not writable, each process builds its own.
+compressed file comes from one scan of its content, and contains the stored payload
+checksums. Missing indexes are built in parallel when they are first needed, and cached
+together. If the cache is not writable, each process builds its own indexes.
 
-An index is used if the file has the same size and modification time (or ETag). Next to
-the data, the time may differ, but sampled records of the file must be where the index
-says.
+An index is valid if it contains the file's size and modification time (or ETag). The
+time may differ for an index next to the data, but sampled records must match the
+index.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _log = logging.getLogger("fastrec")
 
 Numbers = npt.NDArray[np.int64]
 
-# Files that one task scans.
+# Maximum number of files that one task scans.
 _MAX_FILES_PER_TASK = 512
 _TASKS_PER_THREAD = 8
 _N_REMOTE_THREADS = 16  # they wait for the network
@@ -64,7 +64,7 @@ def known_contents(
 ) -> list[Content]:
     """Return the compression of each file from an index file, without opening files.
 
-    It is "auto" for files without an index. The files may have changed since.
+    The result is "auto" for files without an index. Files may have changed since.
     """
     names = {code: name for name, code in CODES.items()}
     for path, names_in_it, _ in IndexPlace(index_dir).candidates(Scope.of(paths)):
@@ -104,11 +104,11 @@ def make_indexes(
 ) -> _core.Indexes:
     """Return the indexes of files, building those that are not cached.
 
-    Plain files are walked. With `contents`, the compression of each file, all files are
-    read in sequence, and their indexes have the checksums of payloads. Errors name the
-    files by `names`. `recovery` is "raise", "skip" or "resync"; an index with gaps is not
-    cached, so cached indexes are valid for all three. With `is_assumed_plain`, a
-    compressed file raises. The indexes of the files numbered `stale` are rebuilt.
+    By default, files must be plain. `contents` has the compression of each file; files
+    are then read in sequence, and their indexes contain payload checksums. Errors name
+    the files by `names`. `recovery` is "raise", "skip" or "resync"; an index with gaps
+    is not cached, so cached indexes are valid for all three. `is_assumed_plain` makes a
+    compressed file an error. `stale` has the numbers of files to index again.
     """
     if not paths:
         return _core.Indexes([])
@@ -165,10 +165,10 @@ def _scan_stream(
 
 
 def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
-    """Rebuild the cached index of a file if it is stale, and return whether it was.
+    """Rebuild the cached index of a file if it is stale; return whether it was stale.
 
-    The file has `n_records` records, intact or damaged; None if that is unknown. A plain
-    file is walked.
+    `n_records` counts the intact and damaged records of the file; None if unknown. The
+    index of a plain file is compared with the frames of the file instead.
     """
     from fastrec.storage.range_readers import table_of
 
@@ -201,8 +201,8 @@ def keep_index(
 ) -> None:
     """Cache the index of a file that was just written, if the cache is writable.
 
-    `offsets` are the beginnings of all frames and the end of the last one. For a
-    compressed file, they are offsets in its content, and `payload_crcs` is required.
+    `offsets` are the beginnings of all frames and the end of the last frame. For a
+    compressed file, they refer to its content, and `payload_crcs` is required.
     """
     if payload_crcs is None:
         index = index_of(path, offsets)
@@ -217,14 +217,14 @@ def keep_indexes(
     indexes: _core.Indexes,
     index_dir: str | os.PathLike[str] | None,
 ) -> None:
-    """Cache the indexes of files together, if the cache is writable."""
+    """Cache the indexes of files in one index file, if the cache is writable."""
     found = FileIndexes(paths, None, IndexPlace(index_dir))
     found.add(found.missing, indexes)
     found.save()
 
 
 def rename_index(path: str, target: str) -> None:
-    """Rename the cached index of a file that was renamed to `target`."""
+    """Rename the cached index of a file after the file was renamed to `target`."""
     try:
         index_path(path).replace(index_path(target))
     except OSError as error:
@@ -239,9 +239,8 @@ def write_tfrecord2idx(
 ) -> None:
     """Write the index of one file in the text format of ``tfrecord2idx``.
 
-    One line per record: the offset of its frame and the size of the frame, in bytes. A
-    directory with a ``NAME.idx`` for each file is valid as `index_dir` of
-    `fastrec.open`.
+    Each line contains the offset and the size of one record's frame, in bytes.
+    `fastrec.open` accepts a directory with a ``NAME.idx`` for each file as `index_dir`.
     """
     from pathlib import Path  # slow to import
 
@@ -253,10 +252,10 @@ def write_tfrecord2idx(
 
 
 class FileIndexes:
-    """The indexes of files: found in index files, built, and saved in one of them.
+    """The indexes of several files, which can be searched, built and saved.
 
-    With `contents`, an index must have the checksums of payloads. Index files are not
-    used for the files numbered `stale`.
+    With `contents`, an index must contain payload checksums. Stored indexes of files
+    numbered `stale` are ignored.
     """
 
     def __init__(
@@ -276,20 +275,20 @@ class FileIndexes:
         # A file that is listed twice is searched and scanned once.
         first = {path: i for i, path in reversed([*enumerate(self._paths)])}
         self._first = np.array([first[path] for path in self._paths], np.int64)
-        # Not by np.unique, which imports a module at its first call: another thread may do
-        # that during a fork.
+        # Not np.unique: its first call imports a module, and another thread may fork
+        # during the import.
         numbers, stale_numbers = first.values(), {first[paths[i]] for i in stale}
-        self.missing: Numbers = np.array(sorted(numbers), np.int64)  # not added
+        self.missing: Numbers = np.array(sorted(numbers), np.int64)  # not yet added
         self._stale = np.array(sorted(stale_numbers), np.int64)
-        self._parts: list[tuple[Numbers, _core.Indexes]] = []  # numbers, and indexes
+        self._parts: list[tuple[Numbers, _core.Indexes]] = []  # files and indexes
         self._table: _core.FileTable | None = None  # to compare indexes with files
         self._sources: set[Path] = set()  # index files that were used
-        self._is_fetched = False  # from a remote store, and should be kept here
-        # Index files, of single files or parts, to merge into one.
+        self._is_fetched = False  # from a remote store, so not yet cached locally
+        # Index files of single files or parts, which `save` merges into one index file.
         self._scattered: dict[Path, _core.IndexFile | None] = {}
 
     def indexes(self) -> _core.Indexes:
-        """Return the indexes of all files, none of which is missing."""
+        """Return the indexes of all files; no index may be missing."""
         n_files = len(self._paths)
         if len(self._parts) == 1 and len(self._parts[0][0]) == n_files:
             return self._parts[0][1]
@@ -311,7 +310,7 @@ class FileIndexes:
     # Searching.
 
     def search(self) -> None:
-        """Search for the indexes of missing files in all places."""
+        """Search all locations for the missing indexes."""
         self._search_together()
         if self.missing.size:
             self._fetch()
@@ -325,13 +324,13 @@ class FileIndexes:
                     self._search_texts(folder, listed)
 
     def _search_together(self) -> None:
-        """Search the local index files that may have all files."""
+        """Search the local index files that may contain all files."""
         for path, names, is_next_to_data in self._place.candidates(self._scope):
             if self.missing.size:
                 self._look_into(path, names, is_next_to_data=is_next_to_data)
 
     def _fetch(self) -> None:
-        """Search next to remote files, which takes a request."""
+        """Fetch and search the index file that is next to remote files."""
         directory, remote = self._scope.directory, self._scope.remote
         if remote is None:
             return
@@ -339,14 +338,14 @@ class FileIndexes:
         paths = [path for path in self._paths if isinstance(path, RemotePath)]
         names = [path.key[n_above:] for path in paths]
         if n_above < 0 or len(set(names)) < len(set(self._paths)):
-            return  # the names do not tell the files apart
+            return  # the names do not identify the files
         path = remote.sibling(Entry(remote.key[:n_above] + NEXT_TO_DATA, -1, ""))
         try:
             version = version_of(path)
             content = fetch(path, 0, version[0], version)
         except FileNotFoundError:
             return
-        except OSError as error:  # some stores deny access to an object that is missing
+        except OSError as error:  # some stores deny access to missing objects
             _log.info("cannot read the index %s: %s", path, error.strerror)
             return
         file = _core.IndexFile.of(bytes(content))
@@ -356,7 +355,7 @@ class FileIndexes:
             )
 
     def _search_scattered(self, folder: Path, listed: set[str]) -> None:
-        """Search for parts that several machines built, and for indexes of single files."""
+        """Search the index files of single files, and the parts of several machines."""
         for directory, names in self._scope.above():
             stem = f"{hashed_name(directory + os.sep)}."
             parts = {name for name in listed if name.startswith(stem)}
@@ -403,7 +402,7 @@ class FileIndexes:
         *,
         is_next_to_data: bool = False,
     ) -> _core.IndexFile | None:
-        """Use an index file, and return it if it had an index of a missing file."""
+        """Load an index file; return it if it contains a missing index."""
         file = _core.IndexFile.load(os.fsencode(path))
         numbers = self.missing if numbers is None else numbers
         if file is None or not self._find(
@@ -448,7 +447,7 @@ class FileIndexes:
         n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> _core.Indexes:
-        """Search for the indexes, and build and save those that are missing."""
+        """Return all indexes, after building and saving the missing ones."""
         self.search()
         n_bytes = int(self._versions[:, 0].sum())
 
@@ -465,7 +464,7 @@ class FileIndexes:
         return self.indexes()
 
     def _is_kept(self) -> bool:
-        """Whether all indexes were found where they should be."""
+        """Return whether no index has to be built, merged or saved."""
         if self.missing.size or self._scattered or self._is_fetched:
             return False
         return not self._place.must_keep or self._sources == {self._target}
@@ -478,7 +477,7 @@ class FileIndexes:
         n_threads: int | None,
         report: Callable[[], object],
     ) -> None:
-        """Scan the missing files in threads, and save the indexes, also after an error."""
+        """Scan the missing files in threads; save the indexes even after an error."""
         missing = self.missing
         n_tasks = _TASKS_PER_THREAD * (n_threads or default_num_threads())
         n_each = min(max(1, len(missing) // n_tasks), _MAX_FILES_PER_TASK)
@@ -507,15 +506,14 @@ class FileIndexes:
             self.save()
 
     def save(self) -> None:
-        """Write the indexes to their index file.
+        """Write the indexes to one index file, and delete index files merged into it.
 
-        Indexes of other files that exist are kept there. Deletes the scattered files.
+        Indexes of other existing files remain in that file.
         """
         parts = [part for each in self._parts if len((part := _without_gaps(*each))[0])]
         if self._stale.size:
-            parts = (
-                self._parts
-            )  # an index with gaps is not written, but replaces others
+            # An index with gaps is not written, but the file's stale index is removed.
+            parts = self._parts
         if not parts:
             return
         path = self._target
@@ -552,7 +550,7 @@ class FileIndexes:
 def _without_gaps(
     numbers: Numbers, indexes: _core.Indexes
 ) -> tuple[Numbers, _core.Indexes]:
-    """Leave out the indexes of damaged files, which are not cached."""
+    """Drop the indexes of damaged files, which are not cached."""
     if not indexes.has_gaps:
         return numbers, indexes
     whole = [i for i, index in enumerate(indexes) if not index.gaps]

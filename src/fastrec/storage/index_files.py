@@ -1,12 +1,12 @@
-"""Index files: where the indexes of files are kept.
+"""Index files: the paths and names under which indexes are stored.
 
-An index file (``src/cpp/record/index_file.h``) has the indexes of many files, by their
-names relative to a directory. It is in one of two places:
+An index file (``src/cpp/record/index_file.h``) contains the indexes of many files, with
+file names relative to a directory. An index file has one of two locations:
 
 * ``$FASTREC_CACHE/index`` (else ``$XDG_CACHE_HOME/fastrec/index``, else
-  ``~/.cache/fastrec/index``), or `index_dir`: ``DIRECTORY.HASH.frecidx`` of several
-  files, ``DIRECTORY.HASH.RANK-of-N.frecidx`` of the part that one machine has built,
-  ``NAME.HASH.frecidx`` of a single file
+  ``~/.cache/fastrec/index``), or `index_dir`: ``DIRECTORY.HASH.frecidx`` for several
+  files, ``DIRECTORY.HASH.RANK-of-N.frecidx`` for the part that one machine built,
+  ``NAME.HASH.frecidx`` for a single file
 * ``.fastrec/index.frecidx`` in the directory of the files, which can be copied with them
 """
 
@@ -23,14 +23,14 @@ from fastrec.storage.remote import RemotePath
 if TYPE_CHECKING:
     from pathlib import Path
 
-# hashlib and pathlib are slow to import, so the functions that need them do it.
+# hashlib and pathlib are slow to import, so the functions that need them import them.
 
 NEXT_TO_DATA = os.path.join(".fastrec", "index.frecidx")
 ONLY_FILE = b"."  # the name in the index file of a single file
 
 
 def cache_dir() -> Path:
-    """Return the cache directory, from the current environment."""
+    """Return the cache directory according to the current environment."""
     from pathlib import Path
 
     for variable, tail in (("FASTREC_CACHE", "."), ("XDG_CACHE_HOME", "fastrec")):
@@ -43,7 +43,7 @@ def cache_dir() -> Path:
 
 
 def hashed_name(path: str) -> str:
-    """Return the last component of a real path or identity, and a hash of all of it."""
+    """Return the last component of a real path or identity, with the path's hash."""
     import hashlib
 
     return f"{short_name(path)}.{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
@@ -56,7 +56,7 @@ def short_name(path: str) -> str:
 
 
 def joined_names(paths: Sequence[str]) -> bytes:
-    """Join paths by NUL bytes, in the form that the core accepts."""
+    """Join paths with NUL bytes, in the form that the core accepts."""
     return os.fsencode("\0".join(paths))
 
 
@@ -66,10 +66,10 @@ def index_path(path: str, index_dir: str | os.PathLike[str] | None = None) -> Pa
 
 
 class IndexPlace(NamedTuple):
-    """Where indexes are kept: `index_dir`, by default the cache, or next to the data."""
+    """The location of indexes: `index_dir` (else the cache), or next to the data."""
 
     index_dir: str | os.PathLike[str] | None = None
-    part: tuple[int, int] | None = None  # rank and world size, if machines divide files
+    part: tuple[int, int] | None = None  # rank and world size, if machines share work
     is_next_to_data: bool = False
     must_keep: bool = False
 
@@ -82,7 +82,7 @@ class IndexPlace(NamedTuple):
         return Path(local_directory("index_dir", self.index_dir))
 
     def path(self, scope: Scope) -> Path:
-        """Return the path of the index file of these files."""
+        """Return the path of the index file for the files of `scope`."""
         from pathlib import Path
 
         if self.is_next_to_data:
@@ -94,10 +94,10 @@ class IndexPlace(NamedTuple):
         return self.folder() / f"{name}.frecidx"
 
     def candidates(self, scope: Scope) -> Iterator[tuple[Path, bytes, bool]]:
-        """Yield the index files on this machine that may have all files of a scope.
+        """Yield the local index files that may contain all files of a scope.
 
-        Yields their paths, the names of the files in them, and whether they are next to
-        the data, so that times may differ.
+        Yields the path of each index file, the names of the files in it, and whether it
+        is next to the data. In that case, modification times may differ.
         """
         from pathlib import Path
 
@@ -122,7 +122,7 @@ class Scope:
 
     @classmethod
     def of(cls, paths: Sequence[str]) -> Scope:
-        """Return the scope of at least one file."""
+        """Return the scope of `paths`, which must not be empty."""
         names = [p.identity if isinstance(p, RemotePath) else p for p in paths]
         if len(paths) == 1 and not isinstance(paths[0], RemotePath):
             names = [os.path.realpath(paths[0])]
@@ -135,13 +135,13 @@ class Scope:
 
     @property
     def remote(self) -> RemotePath | None:
-        """One of the files, if their directory is remote."""
+        """The first file if the directory is remote, else None."""
         first = self.paths[0] if "://" in self.directory and self.paths else None
         return first if isinstance(first, RemotePath) else None
 
     @property
     def key(self) -> str:
-        """The path after which the index file is named."""
+        """The path that determines the name of the index file."""
         name = os.fsdecode(self.names) if len(self.paths) == 1 else ""
         return os.path.join(self.directory, name)
 
@@ -151,7 +151,7 @@ class Scope:
         return ONLY_FILE if is_own else self.names
 
     def above(self) -> Iterator[tuple[str, bytes]]:
-        """Yield each directory from this one up, and the names relative to it."""
+        """Yield the directory and its parents, each with the names relative to it."""
         directory, prefix = self.directory, b""
         while True:
             names = prefix + self.names.replace(b"\0", b"\0" + prefix)

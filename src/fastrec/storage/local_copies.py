@@ -1,10 +1,10 @@
 """Local copies of compressed and remote files in `cache_dir`, decompressed.
 
-One process makes a copy while others wait, and it appears atomically. Its name is
-``NAME.FILE.VERSION-SIZE-CONTENT.tfrecord``: the name, the hash of the path or URL, the
-hash of the times or of the ETag, the size of the file, and the size of its content, in
-hex. So a copy is made again if the version of the file changes, or if the copy was
-truncated. Copies of other versions are then deleted.
+One process makes a copy, which appears atomically, while other processes wait. A copy
+is named ``NAME.FILE.VERSION-SIZE-CONTENT.tfrecord``: the name, the hash of the path or
+URL, the hash of the times or ETag, the size of the file, and the size of its content,
+in hex. So a new version of the file or a truncated copy results in a new copy, and
+copies of other versions are deleted.
 
 A copy is unproven if the server reports no exact version of the file, or if the file was
 damaged on both reads. The VERSION of such a copy is the token of the one dataset that
@@ -13,8 +13,8 @@ uses it.
 With `cache_bytes`, the least recently used copies are deleted to make room. The access
 time, which is set explicitly, is the time of the last use.
 
-Files that a dataset uses are never deleted: it holds a lock on a *mark*, ``.use-TOKEN``,
-which lists the copies. Temporary files have the token in their names.
+Copies in use are never deleted: the dataset holds a lock on a *mark*, ``.use-TOKEN``,
+which lists the copies. Names of temporary files contain the token.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from fastrec.storage.remote import RemotePath, RequestCounters, is_weak
 
 _log = logging.getLogger("fastrec")
 
-# Only small files of real data reach high ratios; the maximum of deflate is 1,032.
+# Real files above this size do not reach high ratios; deflate's maximum is 1,032.
 _MIN_LIMITED_BYTES = 1 << 30
 
-# Remote files that are copied at a time. Each is read by several threads.
+# Remote files that are copied at a time. Several threads read each file.
 _N_REMOTE_THREADS = 8
 
-# The beginning of a token, which no hash has.
+# The prefix of each token. No hash has this prefix.
 _TOKEN = "once"
 
-# A copy, or a temporary file.
+# The name of a copy or a temporary file.
 _NAME = re.compile(
     r"(?P<stem>.+\.[0-9a-f]{16}\.[0-9a-z]{16}-[0-9a-f]+)-(?P<size>[0-9a-f]+)\.tfrecord"
     rf"|\.(?P<token>{_TOKEN}[0-9a-f]{{12}})\..+\.tmp",
@@ -70,11 +70,11 @@ def local_copies(
     expansion_max: int,
     cache_bytes: int | None = None,
 ) -> list[str]:
-    """Return paths of local, plain versions of the files, copying those without one.
+    """Return paths of local, plain versions of the files, and make missing copies.
 
-    A plain remote file that does not fit into `cache_bytes` remains remote; a compressed
-    one raises a LimitError, as does a file that expands to more than `expansion_max` times
-    its size. No copy is deleted as long as any of the returned paths exists.
+    A plain remote file that does not fit into `cache_bytes` remains remote. A
+    compressed file that does not fit, or that expands to more than `expansion_max`
+    times its size, raises a LimitError. Copies remain while a path is referenced.
     """
     copied = [
         i
@@ -91,7 +91,7 @@ def local_copies(
     }
     copies = {i: complete.get(stem) for i, stem in stems.items()}
     for path in filter(None, copies.values()):
-        with contextlib.suppress(OSError):  # the modification time belongs to the index
+        with contextlib.suppress(OSError):  # keep the modification time for indexes
             os.utime(path, ns=(time.time_ns(), os.stat(path).st_mtime_ns))
     if missing := [i for i in copied if copies[i] is None]:
         is_remote = any(isinstance(files[i], RemotePath) for i in missing)
@@ -119,7 +119,7 @@ def local_copies(
 
 
 class _CopyPath(str):
-    """The path of a copy, and the mark that keeps the copy."""
+    """The path of a copy, with the mark that protects the copy from deletion."""
 
     __slots__ = ("_mark",)
 
@@ -136,7 +136,7 @@ class _CopyPath(str):
 
 
 class _File(NamedTuple):
-    """A copy or a temporary file, and its last use."""
+    """A copy or a temporary file, with the time of its last use."""
 
     atime_ns: int
     path: str
@@ -179,14 +179,14 @@ def _files(
 
 
 def _unused(directory: Path) -> list[_File]:
-    """Return the files that no dataset uses; none if that is unknown.
+    """Return the files that no dataset uses; an empty list if unknown.
 
     Deletes the marks of datasets that no longer exist.
     """
     used: set[str] = set()
     try:
         for path in directory.glob(".use-*"):
-            # Another user's mark may be read-only. Not all file systems can lock it then.
+            # Another user's mark may be read-only, and then may not be lockable.
             flags = os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY
             with open_lock_file(path, flags) as mark:
                 with contextlib.suppress(ImportError, OSError):
@@ -203,7 +203,7 @@ def _unused(directory: Path) -> list[_File]:
 
 
 class _Copying:
-    """Copies files in several threads, for one dataset."""
+    """Copies the files of one dataset, in several threads."""
 
     def __init__(
         self, directory: Path, expansion_max: int, cache_bytes: int | None
@@ -213,8 +213,8 @@ class _Copying:
         self._cache_bytes = cache_bytes
         self._token = f"{_TOKEN}{os.urandom(6).hex()}"
         self._lock = threading.Lock()
-        # Not a lock of `builder_lock`: the thread may hold that one, and would wait for
-        # itself. Copies appear and disappear under it.
+        # Held while copies are created or deleted. Not a `builder_lock`: a thread that
+        # holds the same one would wait for itself.
         self._room_path = directory / ".lock-room"
         self.counters = RequestCounters()  # cancels the copies
         self.n_bytes = 0  # approximate, because threads may lose an update
@@ -234,10 +234,10 @@ class _Copying:
         return f"{hashed_name(name)}.{version if is_proven else self._token}-{size:x}"
 
     def begin(self, stems: set[str]) -> object:
-        """Return a mark that keeps these copies as long as it is referenced.
+        """Return a mark that protects these copies while it is referenced.
 
-        Deletes copies of other versions of the files, unproven copies, and temporary
-        files, if no dataset uses them.
+        Deletes the following files if no dataset uses them: copies of other versions,
+        unproven copies, and temporary files.
         """
         path = self.directory / f".use-{self._token}"
         with held_lock(self._room_path, self.counters.is_cancelled):
@@ -246,8 +246,8 @@ class _Copying:
                 with open_lock_file(path) as file:
                     try_lock(file)
                     file.write(os.fsencode("\0".join([self._token, *stems])))
-                    # A mapping has its own descriptor, which also holds the lock. It
-                    # closes it without Python code, in which a signal might be lost.
+                    # A mapping has its own descriptor, which also holds the lock.
+                    # Closing it runs no Python code, in which a signal might be lost.
                     mark = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
             except (ImportError, OSError) as error:
                 _log.info("cannot protect the copies in use: %s", error)
@@ -258,12 +258,12 @@ class _Copying:
             for unused in _unused(self.directory):
                 is_old = unused.stem.rpartition(".")[0] in names
                 if is_old or unused.version.startswith(_TOKEN):
-                    with contextlib.suppress(OSError):  # another user's
+                    with contextlib.suppress(OSError):  # another user's file
                         unused.delete("because no dataset uses it")
         return mark
 
     def copy(self, path: str, content: Content, stem: str) -> str | None:
-        """Return the copy of a file; make it unless another process did.
+        """Return the path of a file's copy, making the copy if it is missing.
 
         Returns None for a plain remote file that does not fit into the cache.
         """
@@ -301,12 +301,12 @@ class _Copying:
             self.counters.check()
             yield True
             return
-        # Waiting for a lock file polls, so the threads of a process wait here.
+        # Waiting for a lock file polls, so threads first wait for the mutex.
         with (
             _core.HeldLock(self._lock),
             held_lock(self._room_path, self.counters.is_cancelled),
         ):
-            self.counters.check()  # or the lock may not be held
+            self.counters.check()  # a cancelled wait does not hold the lock
             n_used = sum(file.size for file in _files(self.directory, is_complete=True))
             excess = n_used + n_bytes - self._cache_bytes
             unused: list[_File] = []
@@ -320,10 +320,10 @@ class _Copying:
             yield fits
 
     def _write(self, path: str, content: Content, temporary: Path) -> tuple[int, bool]:
-        """Write a file's content; return its size, and whether it is intact.
+        """Write a file's content; return the content's size and whether it is intact.
 
-        A remote file whose copy is damaged is read once more: the responses may have
-        been altered, or may mix two versions.
+        If the copy of a remote file is damaged, the file is read once more: responses
+        may have been altered, or may mix two versions.
         """
         if not isinstance(path, RemotePath):
             return self._write_once(path, content, temporary), True
@@ -336,7 +336,7 @@ class _Copying:
                 if is_last or error.code == "file_changed":
                     raise
         _log.warning(
-            "%s is damaged, also when read again; no other dataset uses its copy",
+            "%s is damaged, even when read again; no other dataset uses its copy",
             printable(path),
         )
         return n_bytes, False
@@ -358,13 +358,13 @@ class _Copying:
                 output.write(piece)
                 self.n_bytes += len(piece)
                 self.counters.check()
-            # Before the rename, so that the file is complete after a power failure.
+            # Sync before the rename: a power failure must not leave a partial copy.
             output.flush()
             os.fsync(output.fileno())
         return n_bytes
 
     def _is_intact(self, copy: Path) -> bool:
-        """Return whether both checksums of all frames match."""
+        """Return whether the length and payload checksums of all frames match."""
         examination = _core.Examination(os.fsencode(copy))
         progress = _core.ScanProgress()
         for i in range(examination.n_pieces):
@@ -372,5 +372,5 @@ class _Copying:
             self.counters.check()
         try:
             return not examination.finish(progress)[1]
-        except Error:  # it is compressed
+        except Error:  # the content is compressed
             return False

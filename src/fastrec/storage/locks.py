@@ -43,10 +43,10 @@ _held: dict[tuple[int, Path], weakref.ref[io.FileIO]] = {}
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: str) -> io.FileIO:
-    """Open a file with the flags of `os.open`; `mode` is that of `io.FileIO`.
+    """Open a file with the flags of `os.open` and the mode of `io.FileIO`.
 
-    A signal between `os.open` and the next line would lose the descriptor. So both are
-    one call.
+    A signal between opening a file and storing its descriptor would leak the
+    descriptor. So one C call does both.
     """
     descriptors: list[int] = []
     files: list[io.FileIO] = []
@@ -55,7 +55,7 @@ def open_file(path: str | os.PathLike[str], flags: int, mode: str) -> io.FileIO:
         files.extend(map(io.FileIO, descriptors, (mode,)))
         return files[0]
     finally:
-        if descriptors and not files:  # a directory, or a signal
+        if descriptors and not files:  # `path` is a directory, or a signal came
             os.close(descriptors[0])
 
 
@@ -72,7 +72,7 @@ def open_lock_file(
 
 
 def try_lock(file: io.FileIO) -> bool:
-    """Lock a file until it is closed; return False if another owner holds the lock.
+    """Lock a file until it closes; return False if another owner holds the lock.
 
     Raises an ImportError or OSError if the platform or file system does not support
     locks.
@@ -89,22 +89,22 @@ def try_lock(file: io.FileIO) -> bool:
 def _unlock(file: io.FileIO) -> None:
     """Unlock a file before it is closed.
 
-    A process that is forked while another thread closes a file gets a copy of its
+    A process that is forked while another thread closes the file gets a copy of the
     descriptor that no object owns. The lock lives as long as any copy.
     """
     import fcntl
 
     with contextlib.suppress(OSError):
-        if not file.closed:  # by `held_lock` of the same thread
+        if not file.closed:  # `held_lock` in the same thread may have closed it
             fcntl.flock(file.fileno(), fcntl.LOCK_UN)
 
 
 def builder_lock(
     target: Path, is_cancelled: threading.Event
 ) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock under which `target` is built: one of a few in its directory.
+    """Hold the lock for building `target`, one of 64 locks in its directory.
 
-    Different targets may share a lock, so a thread holds at most one of them.
+    Different targets may share a lock, so a thread must hold at most one builder lock.
     """
     import hashlib
 
@@ -119,7 +119,7 @@ def held_lock(path: Path, is_cancelled: threading.Event) -> Iterator[None]:
     """Hold the lock of a file, if the file system supports locks.
 
     The lock saves work if several processes build the same file. Correctness does not
-    depend on it, so cancelling the wait enters the body without it. A long wait is
+    depend on the lock, so a cancelled wait enters the body without it. A long wait is
     logged.
     """
     with contextlib.ExitStack() as stack:
@@ -128,7 +128,7 @@ def held_lock(path: Path, is_cancelled: threading.Event) -> Iterator[None]:
             lock = stack.enter_context(open_lock_file(path))
             owner = (threading.get_ident(), path)
             left = _held[owner]() if owner in _held else None
-            if left is not None:  # or this thread would wait for itself
+            if left is not None:  # otherwise, this thread would wait for itself
                 left.close()
             _held[owner] = weakref.ref(lock)
             log_at = time.monotonic() + _LOG_AFTER_SECONDS
@@ -146,7 +146,7 @@ def held_lock(path: Path, is_cancelled: threading.Event) -> Iterator[None]:
 
 
 class FileLock:
-    """A lock on the file at `path`, which `release` removes.
+    """An exclusive lock on the file at `path`; `release` removes the file.
 
     If a signal interrupts `acquire` at any point, `release` cleans up.
     """
@@ -163,7 +163,7 @@ class FileLock:
         Raises a BlockingIOError if another owner holds the lock.
         """
         while True:
-            # Another user may have created it: as a link, it could name any file.
+            # Another user may have created the path as a link to any other file.
             self._file = open_file(self.path, os.O_RDWR | _SAFE_FLAGS | flags, "r+b")
             _files.add(self._file)
             try:
@@ -175,7 +175,7 @@ class FileLock:
                 return False
             if not is_locked:
                 self._file.close()
-                raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", self.path)
+                raise BlockingIOError(errno.EWOULDBLOCK, "file is locked", self.path)
             # The previous owner may have removed the file since it was opened.
             if self._is_in_place(self._file):
                 return True
@@ -185,7 +185,7 @@ class FileLock:
         """Remove the file, unless another owner or a parent process holds the lock."""
         if os.getpid() != self._process:
             return
-        # On failure, leave the file: it does not block later owners.
+        # Ignore failures: a remaining file does not block later owners.
         with contextlib.suppress(OSError, ImportError):
             if self._file is None or self._file.closed:
                 self._file = open_lock_file(self.path, os.O_RDWR)

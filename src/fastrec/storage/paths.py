@@ -47,15 +47,15 @@ _SHARD_NAME = re.compile(
     r"\.tfrecords?(-\d+-of-\d+)?(\.(gz|gzip|zlib|zz|z))?\Z", re.IGNORECASE
 )
 _CONTENTS = ("tfrecord", "gzip", "zlib")  # accepted for files with other names
-_NO_FILE = "No TFRecord file in the directory, nor in those below"
+_NO_FILE = "No TFRecord file in the directory or its subdirectories"
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 _VERSION_THREADS = 8  # they mostly wait for a file server
 _REQUEST_THREADS = 32
-_HEAD_BYTES = 16 << 10  # of a remote file, to detect its content
+_HEAD_BYTES = 16 << 10  # to read from a remote file to detect its format
 
-# Limits of a listing, which may have no end: keys, and those that are kept in memory.
+# Limits of a listing, which may be endless: listed keys, and keys kept in memory.
 _MAX_KEYS = 10_000_000
 _MAX_KEPT = 1_000_000
 
@@ -65,7 +65,7 @@ _SPLIT_WORDS = frozenset(("train", "test", "valid", "validation", "val", "dev", 
 _NUMBER = re.compile(
     r"(?<![A-Za-z])[0-9A-Fa-f]*[0-9][0-9A-Fa-f]*(?![A-Za-z])(?:-of-[0-9]+)?|[0-9]+"
 )
-# Directories of a table that Hive or Spark has partitioned: key=value.
+# Directories of a table partitioned by Hive or Spark: key=value.
 _PARTITION = re.compile(r"(?<![^/])([^/=]+)=([^/]*)(?=/)")
 _MAX_LISTED = 10
 
@@ -77,13 +77,13 @@ def expand(
     allows_pipes: bool = False,
     storage_options: StorageOptions | None = None,
 ) -> list[str]:
-    """Return the files of `paths`, in dataset order; those of URLs are `RemotePath`.
+    """Return the files of `paths` in dataset order; files of URLs are `RemotePath`.
 
-    Each path is a file, a glob, a directory (the TFRecord files in it and below, detected
-    by name or first bytes; names such as ``_temporary`` and ``.x`` are left out), or a URL
-    of one. A file with several names in a glob or a directory is listed once. With
-    `joins`, a directory that mixes splits raises. With `allows_pipes`, a path may be that
-    of a pipe, which becomes a `PipePath`.
+    Each path or URL names a file, glob or directory. A directory stands for all
+    TFRecord files below it, detected by name or first bytes; names such as
+    ``_temporary`` and ``.x`` are skipped. A glob or directory lists a file with several
+    names once. With `joins`, a directory that mixes splits is an error. With
+    `allows_pipes`, a path may name a pipe, which becomes a `PipePath`.
     """
     expand_one = partial(
         _expand_one, joins=joins, allows_pipes=allows_pipes, options=storage_options
@@ -98,7 +98,7 @@ def expand(
     given = list(given)
     n_remote = sum(isinstance(path, str) and is_remote(path) for path in given)
     if n_remote > 1:
-        # The first one alone: it makes the store that the others share.
+        # Expand the first path alone: it creates the store that the others share.
         parts = [expand_one(given[0]), *asked_in_threads(expand_one, given[1:])]
     else:
         parts = [expand_one(path) for path in given]
@@ -168,7 +168,7 @@ def version_of(path: str, counters: RequestCounters | None = None) -> Version:
 
 
 def versions_of(paths: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the version of each file or object, of shape (n, 2), or raise an OSError."""
+    """Return the versions of files or objects, shape (n, 2), or raise an OSError."""
     if any(isinstance(path, RemotePath) for path in paths):
         return np.array(asked_in_threads(version_of, paths), np.int64)
     return _core.versions_of(os.fsencode("\0".join(paths)), _VERSION_THREADS)
@@ -177,25 +177,25 @@ def versions_of(paths: Sequence[str]) -> npt.NDArray[np.int64]:
 def asked_in_threads(
     call: Callable[[_A, RequestCounters], _T], items: Sequence[_A]
 ) -> list[_T]:
-    """Return the results of `call`, which sends requests, for each of `items`."""
+    """Send the requests of `call` for all items, in threads; return the results."""
     counters = RequestCounters()
     return run_in_threads(
         [partial(call, item, counters) for item in items],
         cancel=counters.cancel,
-        progress_text=lambda n_done, _: f"asked for {n_done:,} of {len(items):,} files",
+        progress_text=lambda n_done, _: f"queried {n_done:,} of {len(items):,} files",
         n_threads=_REQUEST_THREADS,
     )
 
 
 def recognized(path: str, counters: RequestCounters | None = None) -> str:
-    """Return "tfrecord", "gzip", "zlib" or another content that the first bytes show."""
+    """Detect the format of a file, such as "tfrecord" or "gzip", by its first bytes."""
     with local_head(path, counters) as local:
         return _core.recognize(os.fsencode(local))
 
 
 @contextlib.contextmanager
 def local_head(path: str, counters: RequestCounters | None = None) -> Iterator[str]:
-    """Yield a local file with the beginning of `path`, which is `path` if it is local."""
+    """Yield a local path, or a local file with the beginning of a remote `path`."""
     if not isinstance(path, RemotePath):
         yield path
         return
@@ -214,11 +214,11 @@ def local_head(path: str, counters: RequestCounters | None = None) -> Iterator[s
 def path_of_url(path: str) -> str:
     """Return the path of a ``file://`` URL, or any other path with ``~`` expanded.
 
-    Raises a ValueError for what seems to be a mistyped URL, or a `Path` of one.
+    Raises a ValueError for a path that seems to be a mistyped URL, or ``Path(url)``.
     """
     if prefix := _FILE_URL.match(path):
         # Unquote to bytes, because names may not be UTF-8. Keep "?", which may be a
-        # glob.
+        # wildcard.
         from urllib.parse import unquote_to_bytes  # slow to import, and rarely used
 
         return os.fsdecode(unquote_to_bytes(path[prefix.end() :]))
@@ -235,7 +235,7 @@ def is_remote(path: str) -> bool:
 
 
 def local_directory(name: str, given: str | os.PathLike[str]) -> str:
-    """Return the path of a directory, which is the argument `name`."""
+    """Return the path of a local directory; raise a ValueError for a remote URL."""
     path = os.fspath(given)
     if is_remote(path):
         raise ValueError(f"{name} must be a local directory, got {redacted(path)!r}")
@@ -247,7 +247,7 @@ def local_path(path: str) -> str:
     if not is_remote(path):
         return path_of_url(path)
     raise ValueError(
-        f"cannot read {redacted(path)!r}: only TFRecord files are read from URLs"
+        f"cannot read {redacted(path)!r}: only TFRecord files can be read from URLs"
     )
 
 
@@ -255,7 +255,7 @@ def local_path(path: str) -> str:
 
 
 def _split_glob(pattern: str) -> tuple[str, list[str]]:
-    """Return the directory above the first wildcard, with a slash, and other parts."""
+    """Split a glob: the directory above the first wildcard, and the remaining parts."""
     parts = pattern.split("/")
     n_literal = next(i for i, part in enumerate(parts) if glob.has_magic(part))
     return "".join(f"{part}/" for part in parts[:n_literal]), parts[n_literal:]
@@ -267,10 +267,10 @@ def _walk(
     hidden: tuple[str, ...] = (".",),
     ignored: tuple[type[OSError], ...] = (OSError,),
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the paths below `top` that match the parts of a glob, and their entries.
+    """Yield the paths below `top` that match the parts of a glob, with their entries.
 
     Unlike in `glob`, ``**`` does not follow links. Names that begin with `hidden` match
-    only a part that begins with a dot.
+    only parts that begin with a dot.
     """
     pattern, *rest = patterns
     if rest and (pattern == "**" or not glob.has_magic(pattern)):
@@ -300,7 +300,7 @@ def _unique_entries(found: Iterable[tuple[str, os.DirEntry[str]]]) -> list[str]:
     files = [pair for pair in entries if pair[1].is_file(follow_symlinks=False)]
     has_links = any(entry.is_symlink() for _, entry in entries)
     if not has_links and len({entry.inode() for _, entry in files}) == len(files):
-        return sorted([path for path, _ in files])  # without a system call for a file
+        return sorted([path for path, _ in files])  # without a system call per file
     first: dict[tuple[int, int], str] = {}
     for path in sorted({path for path, _ in entries}):
         try:
@@ -375,7 +375,7 @@ def _expand_url(
 
 
 def _is_match(names: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Return whether the parts of a key match those of a glob; ``**`` matches any."""
+    """Return whether the parts of a key match the parts of a glob, including ``**``."""
     if not patterns:
         return not names
     pattern, *rest = patterns
@@ -429,8 +429,8 @@ def _listed(
     for _, entry in sorted({entry.key: entry for entry in kept}.items()):
         file = path.sibling(entry)
         if entry.size == 0:
-            # Perhaps the object has parts that are not counted, or does not exist: the
-            # empty object "key/", which marks a directory, is listed as "key".
+            # The size may not include the object's parts. Or the object does not exist:
+            # the empty object "key/", which marks a directory, is listed as "key".
             try:
                 file.entry = head(file, counters)
             except FileNotFoundError:
@@ -443,10 +443,10 @@ def _listed(
 
 
 def _check_one_split(directory: str, files: Iterable[str]) -> None:
-    """Raise a ValueError if the names of `files` below it differ by a split word.
+    """Raise a ValueError if file names in a directory differ by a split word.
 
-    The message lists a glob for each group of names. If names differ by more than
-    numbers, a warning is logged.
+    The message lists a glob for each group of names. If names differ by other text than
+    numbers, a warning is logged instead.
     """
     names = [file[len(directory) :].lstrip(os.sep) for file in files]
     groups = Counter(map(_literal_parts, names))
@@ -477,7 +477,7 @@ def _check_one_split(directory: str, files: Iterable[str]) -> None:
 
 
 def _literal_parts(name: str) -> tuple[str, ...]:
-    """Return the parts of a name between the numbers and partition values in it."""
+    """Return the parts of a name between its numbers and partition values."""
 
     def without_value(found: re.Match[str]) -> str:
         is_split = found[2].lower() in _SPLIT_WORDS

@@ -15,7 +15,7 @@ from typing import NoReturn
 from fastrec.storage.locks import open_file
 
 _STDIN = "/dev/stdin"
-# Only on Linux, a FIFO that is opened without waiting waits for its first writer.
+# Only on Linux, polling a FIFO opened with O_NONBLOCK waits for its first writer.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | (os.O_NONBLOCK if sys.platform == "linux" else 0)
 _POLL_MS = 100
 
@@ -33,11 +33,11 @@ class PipePath(str):
 
     @contextlib.contextmanager
     def opened(self, on_wait: Callable[[], object]) -> Iterator[PipeFile]:
-        """Open the pipe. Reading calls `on_wait` while it waits for the writer."""
+        """Open the pipe; reads call `on_wait` while they wait for the writer."""
         if self._is_read or os.getpid() != self._process_id:
             refuse_pipe(self, "reading it again")
         self._is_read = True
-        # A socket as stdin cannot be opened.
+        # Opening /dev/stdin fails if stdin is a socket.
         with (
             io.FileIO(os.dup(0)) if self == _STDIN else open_file(self, _FLAGS, "rb")
         ) as file:
@@ -45,7 +45,7 @@ class PipePath(str):
 
 
 class PipeFile:
-    """Reads an open pipe."""
+    """Reader of an open pipe."""
 
     def __init__(self, file: io.FileIO, on_wait: Callable[[], object]) -> None:
         self._file, self._on_wait = file, on_wait
@@ -54,7 +54,7 @@ class PipeFile:
         self._head = b""
 
     def head(self, n_bytes: int) -> bytes:
-        """Return the first bytes, at least `n_bytes` unless the pipe ends, and keep them."""
+        """Peek at the first `n_bytes` bytes or more; fewer only if the pipe ends."""
         head = b""
         while len(head) < n_bytes and (piece := self.read(n_bytes)):
             head += piece
@@ -62,7 +62,7 @@ class PipeFile:
         return head
 
     def read(self, n_bytes: int) -> bytes:
-        """Return the bytes that are available, at most `n_bytes`; none at the end."""
+        """Return the available bytes, at most `n_bytes`; empty only at the end."""
         data: bytes | None
         data, self._head = self._head[:n_bytes] or None, self._head[n_bytes:]
         while data is None:
@@ -74,14 +74,14 @@ class PipeFile:
 
 
 def is_pipe(status: os.stat_result) -> bool:
-    """Return whether a file is a pipe, or a socket, as stdin may be."""
+    """Return whether a file is a pipe or a socket; stdin may be either."""
     return stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
 
 
 def refuse_pipe(path: str, what: str) -> NoReturn:
-    """Raise the error of an operation `what` that a pipe does not support.
+    """Raise an UnsupportedOperation: a pipe does not support the operation `what`.
 
-    It is an OSError and a ValueError.
+    The exception is an OSError and a ValueError.
     """
     reason = f"{what} requires a file, but this is a pipe; copy it to a file first"
     raise io.UnsupportedOperation(errno.ESPIPE, reason, str(path))

@@ -1,9 +1,9 @@
 """Threads that fetch the ranges of remote files that the core requests.
 
-The core asks for ranges of files (``src/cpp/file/range_requests.h``): those that its
-readers wait for, and those that it reads ahead. Threads take one range at a time and
-fetch it. They start when requests wait for a thread, and end when they have been idle
-for a while, with the file table, and at interpreter exit.
+The core requests ranges of files (``src/cpp/file/range_requests.h``) that its readers
+need now or prefetch. Each thread fetches one range at a time. Threads start when
+requests wait for a thread. Threads end after an idle time, with the file table, and at
+interpreter exit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from fastrec.storage.paths import version_of
 from fastrec.storage.remote import RemotePath, RequestCounters, fetch
 from fastrec.tasks import close_at_exit
 
-# Requests of several MiB need few threads: the core limits the bytes in flight. Small
-# ones, of shuffled records, need many.
+# Requests of several MiB need few threads, because the core limits the bytes in flight.
+# Small requests, for shuffled records, need many threads.
 _N_THREADS = 64
 _IDLE_MS = 5_000
 _EXIT_TIMEOUT_SECONDS = 1.0
@@ -33,8 +33,8 @@ _EXIT_TIMEOUT_SECONDS = 1.0
 class RangeReaders:
     """Threads that fetch the ranges of the remote files among `paths`.
 
-    `requests` is for one `_core.FileTable` of `paths`. Its destruction stops the threads,
-    which do not reference it. `counters` also counts streamed bytes.
+    `requests` serves one `_core.FileTable` of `paths`. The threads do not reference the
+    table, and its destruction stops them. `counters` also counts streamed bytes.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -45,7 +45,7 @@ class RangeReaders:
         ]
         self._process = os.getpid()
         self.counters = RequestCounters()
-        self._idle = deque(range(_N_THREADS))  # threads that do not run
+        self._idle = deque(range(_N_THREADS))  # one item per thread that is not running
         self.requests = _core.RangeRequests(self._versions)
         close_at_exit(self)
 
@@ -55,16 +55,16 @@ class RangeReaders:
         return memory_limit - memory_limit // 2
 
     def fetched(self) -> npt.NDArray[np.int64]:
-        """Return the bytes fetched, the retries, and the nanoseconds of waiting."""
+        """Return the fetched bytes, the retries, and the wait time in nanoseconds."""
         if os.getpid() != self._process:
             return np.zeros(3, np.int64)
         waiting_ns = self.requests.counts()[2]
         return np.array([self.counters.n_bytes, self.counters.n_retries, waiting_ns])
 
     def start(self, patience_ms: int | None = None) -> None:
-        """Start one more thread, once there is a table that stops it.
+        """Start one more thread; a table, which stops the thread, must exist.
 
-        With `patience_ms`, the thread is optional, and ends when idle.
+        With `patience_ms`, the thread is optional, and ends after this idle time.
         """
         try:
             self._idle.pop()
@@ -108,9 +108,9 @@ class RangeReaders:
 def table_of(
     paths: Sequence[str], ios: Sequence[str], **options: Any
 ) -> tuple[_core.FileTable, RangeReaders | None]:
-    """Return a table of local and remote files, and the readers of remote ones.
+    """Return a table of local and remote files, and the readers of the remote files.
 
-    `ios` is how to read each local file, or all. `options` are those of the table.
+    `ios` has one I/O mode, or one per path. `options` are passed to the table.
     """
     names = os.fsencode("\0".join(paths))
     if not any(isinstance(path, RemotePath) for path in paths):

@@ -1,7 +1,7 @@
 """Remote files: versions, verified ranges, and whole objects in order.
 
-A range is delivered only if it is complete and of the expected version of the object.
-Transient faults are retried with exponential backoff and jitter.
+A range is returned only if it is complete and belongs to the expected object version.
+Requests are retried after transient errors, with exponential backoff and jitter.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _T = TypeVar("_T")
 _MAX_ATTEMPTS = 9  # in about 40 s
 _FIRST_DELAY_SECONDS = 0.1
 _MAX_DELAY_SECONDS = 10.0
-_UNREACHED_SECONDS = 3.0  # attempts to reach a server that never answered
-# Stores limit their requests; this ends requests of those that do not.
+_UNREACHED_SECONDS = 3.0  # time limit for a server that never answered
+# Time limit for a request to a store that does not limit its requests.
 _REQUEST_SECONDS = 600.0
 _POLL_SECONDS = 0.05
 
@@ -59,10 +59,10 @@ _PIECES_AHEAD = 8
 
 
 class RemotePath(str):
-    """A redacted URL, with the store that reads it.
+    """The redacted URL of an object, with the store that reads it.
 
-    A pickle contains no credentials: another process takes them from its environment.
-    Paths that show the same text are equal only if the URLs have the same user and query.
+    A pickle contains no credentials: another process reads them from its environment.
+    Paths with the same redacted URL are equal only if their user and query are equal.
     """
 
     __slots__ = ("_hidden", "_store", "entry", "key")
@@ -83,7 +83,7 @@ class RemotePath(str):
 
     @property
     def store(self) -> Store:
-        """The store of the object; a PermissionError if credentials were not pickled."""
+        """The object's store; a PermissionError if a pickle omitted its credentials."""
         if self._store is None:
             reason = (
                 "the URL's user name, password or query is not passed to other "
@@ -94,7 +94,7 @@ class RemotePath(str):
 
     @property
     def address(self) -> str:
-        """The URL without user and query, which ends with the key."""
+        """The URL without user and query; the URL ends with the key."""
         if not is_http(self):
             return str(self)
         from urllib.parse import unquote  # slow to import
@@ -103,7 +103,7 @@ class RemotePath(str):
 
     @property
     def identity(self) -> str:
-        """The name of the object in caches, which contains no credentials."""
+        """The name of the object in caches; contains no credentials."""
         return f"{self.address}?{self._hidden}" if self._hidden else self.address
 
     def __eq__(self, other: object) -> bool:
@@ -116,7 +116,7 @@ class RemotePath(str):
     __hash__ = str.__hash__
 
     def sibling(self, entry: Entry) -> RemotePath:
-        """Return the path of another object of the store."""
+        """Return the path of another object in the same store."""
         text, known = with_key(str(self), entry.key), entry if entry.size >= 0 else None
         return RemotePath.of(text, entry.key, known, self._store, self._hidden)
 
@@ -132,7 +132,7 @@ class RemotePath(str):
 
 
 def remote_path(url: str, storage_options: StorageOptions | None = None) -> RemotePath:
-    """Return the path of a URL. Paths without options share the store of their root."""
+    """Return the path of a URL; without options, URLs with one root share a store."""
     root, key = split_url(url)
     text = redacted(url)
     try:
@@ -144,7 +144,7 @@ def remote_path(url: str, storage_options: StorageOptions | None = None) -> Remo
 
 
 def _shared(root: str) -> Store:
-    """Return the store of a root with credentials of the current environment."""
+    """Return the shared store of a root, with credentials from the environment."""
     prefixes = ("AWS_", "AZURE_", "GOOGLE_", "HF_")
     found = {item for item in os.environ.items() if item[0].startswith(prefixes)}
     return _store_in(root, frozenset(found))
@@ -167,7 +167,7 @@ def _unpickled(
 
 
 class RequestCounters:
-    """Counts bytes received and requests repeated, also in `total`; cancels requests."""
+    """Counts received bytes and retries, here and in `total`; cancels requests."""
 
     def __init__(self, total: RequestCounters | None = None) -> None:
         self._total = total
@@ -176,7 +176,7 @@ class RequestCounters:
         self.is_cancelled = threading.Event()
 
     def add(self, n_bytes: int, n_retries: int) -> None:
-        """Add to the counters."""
+        """Add to these counters, and to `total`."""
         with _core.HeldLock(self._lock):
             self.n_bytes += n_bytes
             self.n_retries += n_retries
@@ -202,12 +202,12 @@ def ask(
     *,
     in_this_thread: bool = False,
 ) -> _T:
-    """Return the result of `request`, repeating it after transient faults.
+    """Return the result of `request`; retry the request after transient errors.
 
-    The request runs in another thread, so that a signal or `counters.cancel` ends the
-    wait within 50 ms; the thread ends with the request's time-out. With
-    `in_this_thread`, which halves the cost of small requests, they end only the pauses
-    between attempts.
+    The request runs in another thread, so a signal or `counters.cancel` ends the wait
+    within 50 ms. The thread ends with the request's time-out. `in_this_thread` halves
+    the cost of small requests, but then a signal or `counters.cancel` ends only the
+    pauses between attempts.
     """
     import random  # slow to import
 
@@ -223,7 +223,7 @@ def ask(
         try:
             while not task.wait(_POLL_SECONDS):
                 counters.check()
-                if time.monotonic() > until:  # no second one while it runs
+                if time.monotonic() > until:  # do not retry now
                     reason = f"the request took more than {_REQUEST_SECONDS:g} s"
                     raise OSError(errno.ETIMEDOUT, reason, str(path))
             return task.result()
@@ -235,13 +235,13 @@ def ask(
         if attempt == _MAX_ATTEMPTS or time.monotonic() + delay > until:
             break
         counters.add(0, 1)
-        # Not from the program's generator, whose numbers would depend on the network.
+        # Not the global generator, whose state would depend on the network.
         counters.check(delay * random.SystemRandom().uniform(0.5, 1))
     raise OSError(errno.EIO, f"{reason} ({attempt} attempts)", str(path))
 
 
 def head(path: RemotePath, counters: RequestCounters | None = None) -> Entry:
-    """Ask the server for the entry of an object."""
+    """Request the entry of an object from its server."""
     entry = ask(path, lambda: path.store.head(path.key), counters)
     if entry.size < 0:
         reason = "the server does not report the size; download the file"
@@ -261,24 +261,24 @@ def exists(path: str) -> bool:
 
 
 def delete(path: RemotePath) -> None:
-    """Delete an object, which may be missing."""
+    """Delete an object; ignore a missing object."""
     with contextlib.suppress(FileNotFoundError):
         ask(path, lambda: path.store.delete(path.key))
 
 
 def is_weak(path: str) -> bool:
-    """Return whether a file may be replaced without a change of its known version."""
+    """Return whether a file may be replaced without a change of its version."""
     return isinstance(path, RemotePath) and bool(path.entry and path.entry.is_weak)
 
 
 def warn_of_weak_versions(paths: Sequence[str]) -> None:
-    """Warn if there are objects with a weak version."""
+    """Warn if any path is an object with a weak version."""
     if weak := [path for path in paths if is_weak(path)]:
         warn_caller(
             f"the server reports no exact version of {len(weak):,} objects, such as "
-            f"{printable(weak[0])!r}: if one is replaced by an object of the same size, "
-            "readers notice it late or not at all, and batches may mix both; do not "
-            "replace objects while they are read"
+            f"{printable(weak[0])!r}: readers may not detect that an object was "
+            "replaced by one of the same size, and batches may mix both versions; do "
+            "not replace objects while they are read"
         )
 
 
@@ -291,9 +291,9 @@ def fetch(
     *,
     in_this_thread: bool = False,
 ) -> Buffer:
-    """Return bytes ``[begin, end)`` of an object, complete and of this version.
+    """Return all bytes ``[begin, end)`` of the given version of an object.
 
-    Another version raises a CorruptionError with the code ``"file_changed"``.
+    A different version raises a CorruptionError with the code ``"file_changed"``.
     """
     if begin == end:
         return b""
@@ -312,15 +312,15 @@ def _range(path: RemotePath, begin: int, end: int, version: Version) -> Buffer:
     if entry.version != version:
         if entry.encoding:
             reason = (
-                "the server compresses what it sends (Content-Encoding: "
-                f"{printable(entry.encoding)}), so ranges are not those of the object; "
-                "turn this off on the server, or download the file"
+                "the server compresses responses (Content-Encoding: "
+                f"{printable(entry.encoding)}), so ranges do not match the object; "
+                "turn compression off on the server, or download the file"
             )
             raise OSError(errno.ENOTSUP, reason)
         raise _changed(path)
     n_bytes = memoryview(data).nbytes
     if n_bytes != end - begin:
-        raise TransientError(f"the body has {n_bytes:,} of {end - begin:,} bytes")
+        raise TransientError(f"received {n_bytes:,} of {end - begin:,} bytes")
     return data
 
 
@@ -332,7 +332,7 @@ def _changed(path: str) -> CorruptionError:
 def pieces(
     path: RemotePath, version: Version, counters: RequestCounters | None = None
 ) -> Generator[Buffer]:
-    """Yield an object in order, while several threads read ahead up to 36 MiB.
+    """Yield the content of an object in order; threads read up to 36 MiB ahead.
 
     The first piece is small, for callers that need only the beginning.
     """

@@ -1,10 +1,10 @@
-"""Store: reads, lists and writes the objects of one bucket or server.
+"""Store for reading, listing and writing the objects of one bucket or server.
 
 obstore reads S3, Google Cloud Storage, Azure and HTTP. fsspec reads all other schemes,
-and the links of HTML pages, which are the listing of an HTTP server. Errors of both
-become an OSError that names the redacted URL, or a `TransientError`, which
-`fastrec.storage.remote.ask` retries. Texts of these libraries contain credentials, so
-errors quote at most their first line, without URLs and options.
+and lists an HTTP server by the links in its HTML pages. Errors of both libraries become
+an OSError that names the redacted URL, or a `TransientError`, after which
+`fastrec.storage.remote.ask` retries. Library messages may contain credentials, so
+errors quote at most the first line, without URLs and options.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ _log = logging.getLogger("fastrec")
 _OBSTORE_SCHEMES = frozenset(
     {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"}
 )
-# The common schemes, which errors list. fsspec knows more.
+# The common schemes, which errors list. fsspec supports more schemes.
 _SCHEMES = ("s3", "gs", "az", "abfss", "http", "https", "hf", "ftp", "sftp", "memory")
 
-# Limits of one request of obstore. A request without a byte for `read_timeout` failed.
+# Limits of an obstore request. It fails if no byte arrives for `read_timeout`.
 _CLIENT_OPTIONS = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "10m"}
-# A body that brings less than these bytes in these seconds failed, too.
+# A request also fails if less than `_SLOW_BYTES` arrive in `_SLOW_SECONDS`.
 _SLOW_SECONDS = 30.0
 _SLOW_BYTES = 30 << 10
 
-_PAGE_KEYS = 1000  # S3 and Google Cloud Storage list as many at a time
-_TIME_SECONDS = 2  # Last-Modified has whole seconds, so a later change may not show
+_PAGE_KEYS = 1000  # the page size of S3 and Google Cloud Storage
+_TIME_SECONDS = 2  # Last-Modified has whole seconds and may hide a later change
 _LAST_CHARACTER = "\U0010fffd"
-_SEPARATOR = "\0"  # in no key
-# The names under which filesystems of fsspec return the version of an object. One in
-# memory has nothing but the time of its creation.
+_SEPARATOR = "\0"  # no key contains it
+# Names under which fsspec file systems return the version of an object. The memory file
+# system returns only the creation time.
 _FSSPEC_TAGS = (
     *("ETag", "etag", "blob_id", "md5Hash", "sha256", "checksum"),
     *("LastModified", "last_modified", "mtime", "modified", "updated", "created"),
@@ -68,7 +68,7 @@ _MAX_PARTS = 9_000  # S3 allows 10,000
 
 
 class TransientError(Exception):
-    """A request failed for a reason that may pass; the text is the reason."""
+    """A request failed for a temporary reason, which the message states."""
 
 
 class Entry(NamedTuple):
@@ -85,21 +85,21 @@ class Entry(NamedTuple):
         """The size, and the hash of the tag."""
         import hashlib  # slow to import
 
-        # Without the marks that listings and servers add or leave out.
+        # Remove the marks that only some listings and servers add.
         tag = self.tag.removeprefix("W/").strip('"').encode(errors="replace")
         digest = hashlib.blake2b(tag, digest_size=8).digest()
         return self.size, int.from_bytes(digest, "big") >> 1 if tag else 0
 
 
-# A page, and what to pass as `after` for the next page, or "".
+# A page of entries, and the `after` value of the next page, or "".
 Listing: TypeAlias = tuple[list[Entry], str]
 
 
 class Store:
-    """One bucket or server. Methods block, and may be called by several threads."""
+    """One bucket or server. Methods block, and are thread-safe."""
 
     has_answered = False  # whether a request succeeded
-    # The process whose threads obstore uses; they do not exist in its forked children.
+    # The process with obstore's threads, which do not exist in forked children.
     _process: int | None = None
 
     def __init__(self, root: str, options: StorageOptions) -> None:
@@ -109,13 +109,13 @@ class Store:
         scheme = self._scheme = root.partition("://")[0]
         if scheme in ("file", "local"):
             raise ValueError(
-                f"a {scheme}:// URL is of this machine, such as file:///a.tfrecord"
+                f"a {scheme}:// URL must name a local file, such as file:///a.tfrecord"
             )
         self._is_http = is_http(root)
-        # obstore's store; without its own retries, because `ask` counts and cancels them.
+        # obstore's store, without retries, because `ask` counts and cancels retries.
         self._reading: Any = None
         self._writing: Any = None
-        self._fs: Callable[[], Any]  # makes fsspec's file system
+        self._fs: Callable[[], Any]  # returns fsspec's file system
         if scheme in _OBSTORE_SCHEMES:
             self._open_obstore(root)
         else:
@@ -127,20 +127,20 @@ class Store:
             from obstore.store import from_url
         named = _named_like_obstore(self._options, scheme)
         client = {**_CLIENT_OPTIONS, **named.pop("client_options")}
-        # A caller that sets this time-out decides how slow a body may be.
+        # A caller that sets this time-out also determines how slow a body may be.
         self._is_paced = client["read_timeout"] == _CLIENT_OPTIONS["read_timeout"]
         endpoints = [value for name, value in named.items() if "endpoint" in name]
         endpoints += [root, os.environ.get("AWS_ENDPOINT_URL", "")]
         if any(str(value).startswith("http://") for value in endpoints):
             client.setdefault("allow_http", True)
-        # The directory buckets of S3 and file systems of Azure have other orders.
+        # Directory buckets of S3 and file systems of Azure list keys in other orders.
         is_directory_bucket = root.rstrip("/").endswith("--x-s3")
         self._is_ordered = scheme in ("s3", "s3a", "gs") and not is_directory_bucket
         if self._is_http:
             if wrong := named.keys() - {"retry_config"}:
                 raise ValueError(
-                    f"HTTP servers have no storage option {min(wrong)!r}; pass those of "
-                    "obstore's client, such as timeout, proxy_url and default_headers"
+                    f"HTTP servers have no storage option {min(wrong)!r}; pass options "
+                    "of obstore's client: timeout, proxy_url, default_headers, ..."
                 )
             # obstore ignores the user and password in a URL.
             root, authorization = without_userinfo(root)
@@ -186,7 +186,7 @@ class Store:
             if entry.size:
                 return entry
         # Only a GET proves that an object is empty. HTTP servers may refuse HEAD, which
-        # a signed URL does not allow, or answer it with another length.
+        # signed URLs do not allow, or may report a different length.
         try:
             return _obstore_entry(
                 self._reading.get(key, options={"range": (0, 1)}).meta
@@ -201,7 +201,7 @@ class Store:
         """Return bytes ``[begin, end)``, and the entry of the object."""
         if self._reading is None:
             data = self._fs().cat_file(self._path(key), begin, end)
-            return data, self.head(key)  # a range has no version
+            return data, self.head(key)  # fsspec returns no version with a range
         result = self._reading.get(key, options={"range": (begin, end)})
         entry = _obstore_entry(result.meta)
         encoding = result.attributes.get("Content-Encoding", "")
@@ -210,10 +210,10 @@ class Store:
         return body, entry._replace(encoding=encoding)
 
     def list(self, prefix: str, *, is_recursive: bool, after: str) -> Listing:
-        """Return a page of the objects in the directory `prefix`, or also below it.
+        """Return a page of the objects in `prefix`, and below it if `is_recursive`.
 
-        `prefix` is empty or ends with a slash. `after` is empty, or what the previous
-        page returned.
+        `prefix` is empty or ends with a slash. `after` is empty, or the value that the
+        previous page returned.
         """
         from obstore import exceptions as kinds
 
@@ -235,7 +235,7 @@ class Store:
     def _page(self, prefix: str, is_recursive: bool, after: str) -> Listing:
         """Return the next page of a store that lists its keys in order.
 
-        The request names a key instead of a token. So nothing is lost if a page is cut
+        The request names a key instead of a token. So no key is lost if a page is cut
         off or a request is repeated, and one request skips a large subdirectory.
         """
         pages = self._reading.list(
@@ -248,7 +248,7 @@ class Store:
             keys = [entry.key for entry in entries if entry.size]
             more = max(entry.key for entry in entries)
             if more <= after or keys != sorted(keys):
-                reason = "the server does not list keys in order, from a given key on"
+                reason = "the server does not list keys in order after a given key"
                 raise OSError(errno.ENOTSUP, reason)
         if not is_recursive:
             directory, slash, _ = more[len(prefix) :].partition("/")
@@ -260,7 +260,7 @@ class Store:
     def _directory(self, prefix: str, is_recursive: bool, after: str) -> Listing:
         """Return the entries of one directory, or the links of one HTML page.
 
-        `find` of fsspec would leave out directories that fail.
+        fsspec's `find` would skip directories that it cannot list.
         """
         from urllib.parse import unquote  # slow to import
 
@@ -273,7 +273,7 @@ class Store:
         except FileNotFoundError:
             if not after:
                 raise
-            found = []  # a link that leads nowhere
+            found = []  # a broken link
         page = set()
         for info in found:
             key = str(info["name"])[len(top) :].lstrip("/")
@@ -290,17 +290,17 @@ class Store:
             elif is_directory:
                 more += [key] * is_recursive
             else:
-                # `ls` and `info` return different forms of times, and HTML pages none.
+                # `ls` and `info` format times differently, and HTML pages have none.
                 page.add(Entry(key))
         return [*page], _SEPARATOR.join(more)
 
     def put(
         self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]
     ) -> None:
-        """Upload a local file; the object appears when it is complete, or not at all.
+        """Upload a local file; the object appears only when it is complete.
 
-        Calls `check` often, and stops if it raises. Without `overwrite`, a store that
-        can do so raises a FileExistsError if the object exists.
+        Calls `check` often, and stops if `check` raises. Without `overwrite`, an
+        existing object raises a FileExistsError if the store supports that.
         """
         if self._writing is None:
             check()
@@ -319,7 +319,7 @@ class Store:
             try:
                 self._writing.put(key, data, use_multipart=False, mode=mode)
             except exceptions.AlreadyExistsError:
-                # Perhaps the response to the first attempt was lost.
+                # The response to the first attempt may have been lost.
                 if bytes(self._writing.get(key).bytes()) != data:
                     raise
             return
@@ -341,12 +341,12 @@ class Store:
             self._writing.delete(key)
 
     def call(self, url: str, request: Callable[[], _T]) -> _T:
-        """Return ``request()``; translate the library's errors for the redacted `url`."""
+        """Return ``request()``; translate library errors, with the redacted `url`."""
         Store._process = Store._process or os.getpid()
         if Store._process != os.getpid() and self._reading is not None:
             raise RuntimeError(
                 f"cannot read {self._scheme}:// URLs in a forked process whose parent "
-                "read them: obstore does not support it; start processes with "
+                "read them: obstore does not support forks; start processes with "
                 '"spawn" or "forkserver", such as multiprocessing_context="spawn" of '
                 "a DataLoader"
             )
@@ -361,8 +361,8 @@ class Store:
         else:
             self.has_answered = True
             return result
-        # Raised here, so that it does not refer to the original, which may contain
-        # credentials.
+        # Raise outside of `except`, so that the error does not refer to the original
+        # error, which may contain credentials.
         raise failure
 
     def _translated(self, error: BaseException, url: str) -> Exception:
@@ -393,7 +393,7 @@ class Store:
 
 
 def _file_system(scheme: str, root: str, options: StorageOptions) -> Callable[[], Any]:
-    """Return a function that returns fsspec's file system of the calling thread."""
+    """Return a function that returns fsspec's file system for the calling thread."""
     with extra("remote", f"reading {scheme}:// URLs", "fsspec"):
         import fsspec
     if scheme not in fsspec.available_protocols():
@@ -402,7 +402,7 @@ def _file_system(scheme: str, root: str, options: StorageOptions) -> Callable[[]
     try:
         cls = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
-        msg = f"cannot read {scheme}:// URLs: {printable(error)}"  # has the package
+        msg = f"cannot read {scheme}:// URLs: {printable(error)}"  # names the package
         raise MissingExtraError(msg, name=error.name) from None
     own = cls._get_kwargs_from_urls(root) if root.partition("://")[2] else {}
     return partial(cls, **{**own, **options})
@@ -414,7 +414,7 @@ def _file_system_of_pages(root: str, headers: Mapping[str, Any]) -> Any:
 
     with extra("remote", "listing HTTP servers", "aiohttp"):
         import aiohttp  # noqa: F401
-    # fsspec logs URLs, so their credentials are passed by options.
+    # fsspec logs URLs, so credentials are passed as options.
     scheme, _, rest = root.partition("://")
     params = parse_qsl(rest.partition("?")[2], keep_blank_values=True)
     return _file_system(scheme, "", {"headers": headers, "params": params})()
@@ -429,8 +429,8 @@ _DENIED = (
 )
 _STATUS = "the server returned {status}"
 
-# What the types, HTTP status and text of an error match; its errno, or RETRY if it may
-# pass, and the reason. The first match counts.
+# Patterns for the types, HTTP status and text of an error, with the errno (or RETRY for
+# a transient error) and the reason. The first match counts.
 _FAILURES = {
     r"\b(FileNotFoundError|HTTP 404|HTTP 410)\b": "ENOENT: No such object",
     r"\b(FileExistsError|AlreadyExistsError)\b": "EEXIST: The object exists",
@@ -440,14 +440,14 @@ _FAILURES = {
     "HTTP 3..:": f"EIO: {_STATUS}, a redirect that cannot be followed; pass the URL that "
     "it leads to, or the region in storage_options=",
     "HTTP [1-9]..:": f"EIO: {_STATUS}",
-    "InvalidPathError": "EIO: obstore lists no page that has a key with an empty part, "
+    "InvalidPathError": "EIO: obstore cannot list a page if a key has an empty part, "
     '".", ".." or a control character; rename the object, or list another directory: {}',
     "169.254.169.254|metadata.google|Credential": _DENIED,
     "Range request not supported": "ENOTSUP: the server does not support range requests; "
     "download the file",
-    "UnexpectedRange": "RETRY: the server or a proxy sent another range than the requested "
-    "one; download the file",
-    "UnexpectedEof": "RETRY: the body was short",
+    "UnexpectedRange": "RETRY: the server or a proxy sent another range than "
+    "requested; download the file",
+    "UnexpectedEof": "RETRY: the body was truncated",
     "kind: Redirect": "ELOOP: the server redirects in a loop; check the URL",
     r"kind: Connect\b|\b(ClientConnectorError|ConnectionRefusedError)\b": "RETRY: "
     + CANNOT_CONNECT,
@@ -489,7 +489,7 @@ _CLIENT_NAMES = re.compile(
     r"(allow|default|http1|http2|pool|proxy)_\w+|((connect|read)_)?timeout|"
     r"randomize_addresses|root_certificate|user_agent"
 )
-# Names of s3fs.
+# Option names of s3fs, with obstore's names.
 _S3FS_NAMES = {
     "key": "access_key_id",
     "secret": "secret_access_key",
@@ -500,7 +500,7 @@ _S3FS_NAMES = {
 
 
 def _named_like_obstore(options: StorageOptions, scheme: str) -> dict[str, Any]:
-    """Return options with obstore's names, without those that are None."""
+    """Rename options to obstore's names, and drop options that are None."""
     given = {**options, **(options.get("client_kwargs") or {}), "client_kwargs": None}
     client: dict[str, Any] = dict(given.pop("client_options", None) or {})
     named: dict[str, Any] = {"client_options": client}

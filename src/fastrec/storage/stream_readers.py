@@ -1,7 +1,7 @@
 """Reader threads that decompress files into a bounded queue of the core.
 
-The core reads frames from the queue. The threads do not reference its consumer;
-stopping the queue ends them.
+The core reads frames from the queue. The threads do not reference the queue's consumer,
+and end when the queue stops.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def byte_streams(
     on_read: Callable[[int, int], object] | None = None,
     counters: RequestCounters | None = None,
 ) -> Iterator[_core.ByteStreams]:
-    """Decompress `files` in order, in `n_readers` threads.
+    """Yield decompressed streams of `files`, read in order by `n_readers` threads.
 
-    They decompress at most `bytes_ahead` bytes ahead of the consumer. The caller stops the
-    streams; an error in the body also stops them. A file whose version differs from
-    `versions` is an error. The threads call ``on_read(i, n_bytes)`` with the number of
-    bytes read from file `i`.
+    The threads decompress at most `bytes_ahead` bytes ahead of the consumer. The caller
+    stops the streams; an error in the body also stops them. A file with a version other
+    than in `versions` is an error. The threads call ``on_read(i, n_bytes)`` with the
+    number of bytes read from file `i`.
     """
     n_readers = max(1, min(n_readers, len(files)))
     streams = _core.ByteStreams(len(files), n_readers, bytes_ahead // n_readers)
@@ -65,7 +65,7 @@ def byte_streams(
 
 @dataclass(eq=False)
 class _StreamReader:
-    """The task of the threads of one queue, which lives as long as any of them."""
+    """The task that all threads of one queue run, which lives until they end."""
 
     files: Sequence[FileContent]
     versions: Sequence[Version] | None
@@ -138,8 +138,8 @@ def frame_stream(
 ) -> Iterator[_core.FrameStream]:
     """Yield a stream of the frames of `files`, whose numbers in `table` are `order`.
 
-    Threads decompress them. The consumer calls `on_wait` several times a second while it
-    waits, and propagates its exceptions.
+    Threads decompress the files. The consumer calls `on_wait` several times a second
+    while it waits; exceptions from `on_wait` propagate.
     """
     with byte_streams(
         files, n_readers=n_readers, bytes_ahead=bytes_ahead, on_read=on_read

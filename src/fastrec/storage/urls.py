@@ -1,4 +1,4 @@
-"""URLs of objects: split into the root of a store and a key, and redacted."""
+"""Split the URLs of objects into store roots and keys, and redact credentials."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 _MARK = "***"
 # In these URLs, the part before "@" is the name of a container or a revision.
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs", "hf"})
-# In these URLs, "@" is never after a user.
+# In these URLs, "@" never follows a user name.
 _USERLESS = frozenset({"memory", "github"})
-# URLs without a host: all of the path is the key.
+# URLs without a host: the whole path is the key.
 _HOSTLESS = frozenset({"memory", "hf"})
-# URLs, and what was meant to be one, such as "http:/host" and "/directory/http:/host".
+# URLs, and mistyped URLs such as "http:/host" and "/directory/http:/host".
 _LIKE_URL = re.compile(
     r"(\s*(?:b?['\"]|.*/(?=[^/]*:/))??([A-Za-z][A-Za-z0-9+.-]+)(:/*|//))(.*)",
     re.DOTALL,
@@ -19,8 +19,8 @@ _LIKE_URL = re.compile(
 _NO_PORT = re.compile(r"(\[[^]]*\]|[^:\[]*):(?![0-9]*\Z).*")
 _QUERY = re.compile(r"\?(?=[A-Za-z][\w.-]*=).*", re.DOTALL)
 _CHAINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+:/)")
-# Parameters that each signing of a URL for S3 or Google Cloud Storage changes. They do
-# not select the object.
+# Query parameters of signed URLs for S3 and Google Cloud Storage. They change with each
+# signature, and do not select the object.
 _SIGNATURE = re.compile(
     r"x-(amz|goog)-(algorithm|credential|date|expires|security-token|signature"
     r"|signedheaders)=",
@@ -29,14 +29,14 @@ _SIGNATURE = re.compile(
 
 
 def is_http(url: str) -> bool:
-    """Return whether "?" begins a query, and "%41" means "A"."""
+    """Return whether a URL is HTTP, where "?" begins a query and "%41" means "A"."""
     return url.partition("://")[0].lower() in ("http", "https")
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Return the root of the store, with userinfo and query, and the key.
+    """Split a URL into the store's root, with userinfo and query, and the key.
 
-    Only an HTTP URL has a query: elsewhere "?" is a wildcard or part of a name.
+    Only an HTTP URL has a query. In other URLs, "?" is a wildcard or part of a name.
     """
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
@@ -53,7 +53,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def with_key(url: str, key: str) -> str:
-    """Return a redacted URL with another key."""
+    """Return a redacted URL with its key replaced."""
     root, _ = split_url(url)
     if not is_http(url):
         return f"{root.rstrip('/')}/{key}" if not root.endswith("://") else root + key
@@ -71,10 +71,10 @@ def has_magic(url: str) -> bool:
 
 
 def redacted(url: str) -> str:
-    """Return a path without the credentials of a URL: userinfo and values of a query.
+    """Remove credentials from a path or URL: userinfo and the values of a query.
 
-    Every message, log and repr with a path given by the user shows this text. It also
-    contains no credentials if the URL is chained, mistyped or of an unknown scheme.
+    Messages, logs and reprs show user-supplied paths only in this form. Redaction also
+    removes the credentials of URLs that are chained, mistyped or of an unknown scheme.
     """
     return "::".join(map(_redacted, _CHAINED.split(url)))
 
@@ -103,7 +103,7 @@ def _redacted(url: str) -> str:
 
 
 def _netloc(rest: str) -> str:
-    """Return the text up to the path, query or fragment."""
+    """Return the part of a URL before the path, query or fragment."""
     return re.split("[/?#]", rest, maxsplit=1)[0]
 
 
@@ -115,13 +115,13 @@ def _has_raw_password(rest: str) -> bool:
 
 
 def is_mistyped(path: str) -> bool:
-    """Return whether a path seems to be meant as a URL, such as ``Path(url)``."""
+    """Return whether a path seems to be a mistyped URL, or ``Path(url)``."""
     found = _LIKE_URL.match(path)
     return found is not None and (found[3].startswith(":/") or redacted(path) != path)
 
 
 def refuse_unreadable(url: str) -> None:
-    """Raise a ValueError for a URL with a part that no store understands."""
+    """Raise a ValueError for a URL with a part that no store supports."""
     scheme, _, rest = url.partition("://")
     if _CHAINED.search(url):
         raise ValueError("chained URLs are not supported; pass a URL without ::")
@@ -138,7 +138,7 @@ def refuse_unreadable(url: str) -> None:
 
 
 def without_userinfo(url: str) -> tuple[str, dict[str, str]]:
-    """Return a URL without user and password, and the header that contains them."""
+    """Return a URL without user and password, and an authorization header with both."""
     scheme, _, rest = url.partition("://")
     authority, slash, rest = rest.partition("/")
     userinfo, at, host = authority.rpartition("@")
@@ -152,9 +152,9 @@ def without_userinfo(url: str) -> tuple[str, dict[str, str]]:
 
 
 def hidden_digest(url: str) -> str:
-    """Return a digest of what `redacted` removes and what may select an object, or "".
+    """Return a digest of redacted parts that may select an object, or "" without any.
 
-    This is the name of the user, and the query without a signature.
+    These parts are the user name, and the query without its signature.
     """
     import hashlib  # slow to import
 
@@ -169,7 +169,7 @@ def hidden_digest(url: str) -> str:
 
 
 def scrubbed(text: str, secrets: object) -> str:
-    """Return a library's message without URLs and without the values of `secrets`."""
+    """Remove URLs and the values of `secrets` from a library's message."""
     text = re.sub(r"[A-Za-z][A-Za-z0-9+.-]*://\S*", "the URL", text)
     for value in sorted(_strings(secrets), key=len, reverse=True):
         text = text.replace(value, _MARK)
@@ -177,7 +177,7 @@ def scrubbed(text: str, secrets: object) -> str:
 
 
 def _strings(value: object) -> list[str]:
-    """Return the texts in nested options."""
+    """Return all strings in nested options."""
     if isinstance(value, dict):
         value = [*value.values()]
     if isinstance(value, (list, tuple, set)):
