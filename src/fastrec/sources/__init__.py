@@ -1,1 +1,1 @@
-"""File sets, how they are read, and views that select their records."""
+"""File sets, their features and transforms, and selections of their records."""

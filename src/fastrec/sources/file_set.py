@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 # Records whose stored checksums are in the fingerprint, in addition to the last one.
 _N_FINGERPRINTED = 17
 
-# Of more files, only a sample is opened before the first batch.
+# With more files, only a sample is opened before the first batch.
 _MAX_INSPECTED = 1024
 
 
@@ -61,9 +61,9 @@ class FileOptions(NamedTuple):
 
 
 class FileSet:
-    """The files of one `fastrec.open`, or of several sets that were joined.
+    """The files of one `fastrec.open` call, or of several joined sets.
 
-    They are opened and scanned lazily, once. A joined set shares formats, paths and
+    Files are opened and scanned lazily, once. A joined set shares formats, paths and
     indexes with its parts. A set may have 100,000 files.
     """
 
@@ -76,7 +76,7 @@ class FileSet:
         inferred: Mapping[Any, Schema] | None = None,
         parts: Sequence[FileSet] = (),
     ) -> None:
-        if isinstance(files, bytes):  # of a pickle
+        if isinstance(files, bytes):  # from a pickle
             files = os.fsdecode(zlib.decompress(files)).split("\0")
         self.files = [*files]
         self._options = FileOptions() if options is None else options
@@ -85,15 +85,15 @@ class FileSet:
         # How the core treats broken framing.
         self.recovery = "skip" if on_error == "mask" else on_error
         self.limits = Limits() if limits is None else limits
-        # Of sources, by the names of the features and the numbers of the files.
+        # Inferred schemas, by feature names and file numbers.
         self.inferred = dict(inferred or {})
         self._formats: list[Content] | None = None
-        self._is_assumed = False  # whether `formats` are those of a sample
+        self._is_assumed = False  # whether `formats` come from a sample
         self._is_streamed: bool | None = None
         self._paths: list[str] | None = None
-        # The indexes of a part: plain ones, and those with the checksums of payloads.
+        # The indexes of a part, keyed by whether they contain payload checksums.
         self._indexes: dict[bool, _core.Indexes] = {}
-        self._n_renewals = 0  # how often stale indexes were built again
+        self._n_renewals = 0  # number of times stale indexes were rebuilt
         self._joined: tuple[list[_core.Indexes], _core.Indexes] | None = None
         self._walked: dict[int, _core.Index] = {}
         self._renew_after_fork()
@@ -102,7 +102,7 @@ class FileSet:
     def _renew_after_fork(self) -> None:
         self.lock = threading.RLock()
         self._table: _core.FileTable | None = None
-        self.readers: RangeReaders | None = None  # of remote files, with the table
+        self.readers: RangeReaders | None = None  # set with the table
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._given_parts:
@@ -149,12 +149,12 @@ class FileSet:
         return cls(files, None, first.on_error, first.limits, inferred, parts)
 
     def first(self) -> FileSet:
-        """Return the first file alone; nothing is expanded to `cache_dir`."""
+        """Return a FileSet of only the first file, without `cache_dir`."""
         options = self._parts[0]._options._replace(cache_dir=None)
         return FileSet(self.files[:1], options, self.on_error, self.limits)
 
     def part(self, numbers: Iterable[int]) -> FileSet:
-        """Return the files with these numbers."""
+        """Return a FileSet of the files with these numbers."""
         ends = [*itertools.accumulate(map(len, self._parts))]
         by_part = itertools.groupby(numbers, partial(bisect.bisect_right, ends))
         return FileSet._of_parts(
@@ -167,7 +167,7 @@ class FileSet:
         )
 
     def with_absolute_paths(self) -> FileSet:
-        """Return the same files for processes in other directories."""
+        """Return the same files with absolute paths, for use in other directories."""
         files = self._changed(self.on_error)
         for part in files._parts:
             part.files = [
@@ -187,11 +187,11 @@ class FileSet:
         return files
 
     def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
-        """Return the same files under another error policy."""
+        """Return the same files with another error policy."""
         return self if on_error == self.on_error else self._changed(on_error)
 
     def _changed(self, on_error: ErrorPolicy) -> FileSet:
-        """Return a copy under an error policy, with the indexes that remain valid."""
+        """Return a copy with an error policy and the indexes that remain valid."""
         copies = {part: part._copied(on_error) for part in self._parts}
         return FileSet._of_parts([copies[part] for part in self._parts], self.inferred)
 
@@ -220,10 +220,10 @@ class FileSet:
 
     @property
     def formats(self) -> list[Content]:
-        """The compression of each file: `compression`, or detected if "auto".
+        """The compression of each file, detected if `compression` is "auto".
 
-        If there are many files, only a sample is opened. Plain files are then checked
-        when they are first read; compressed ones are detected again when opened.
+        If the set is large, only a sample is opened. Plain files are then checked when
+        they are first read, and the format of compressed files is detected again.
         """
         options = self._options
         if self._formats is None and self._given_parts:
@@ -258,7 +258,7 @@ class FileSet:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether any file is read as a stream: compressed, and not expanded."""
+        """Whether any file is a pipe, or compressed and not expanded to `cache_dir`."""
         if self._is_streamed is None:
             self._is_streamed = bool(set(self._read_as()) - {"plain"} or self.pipes)
         return self._is_streamed
@@ -269,13 +269,13 @@ class FileSet:
         return [path for path in self.files if isinstance(path, PipePath)]
 
     def check_no_pipes(self, what: str) -> None:
-        """Raise an UnsupportedOperation, naming the operation `what`, for a pipe."""
+        """Raise an UnsupportedOperation about operation `what` if a file is a pipe."""
         for path in self.pipes:
             refuse_pipe(path, what)
 
     @property
     def paths(self) -> list[str]:
-        """The paths to read. Copies compressed and remote files to `cache_dir`."""
+        """The paths to read; the first access makes the copies in `cache_dir`."""
         if self._paths is None:
             options = self._options
             if self._given_parts:
@@ -306,14 +306,14 @@ class FileSet:
 
     @contextlib.contextmanager
     def frames(self, numbers: Sequence[int]) -> Iterator[_core.FrameStream]:
-        """Yield the frames of the files with these numbers, read in sequence."""
+        """Yield a stream of the frames of the files with these numbers."""
         contents, recovery = self.contents(), self.recovery
         chosen = [contents[i] for i in numbers]
         with frame_stream(chosen, self.table, numbers, recovery) as frames:
             yield frames
 
     def check_random_access(self, what: str) -> None:
-        """Raise a ValueError, naming the operation `what`, if a file is streamed."""
+        """Raise a ValueError about operation `what` if a file is streamed."""
         if not self.is_streamed:
             return
         self.check_no_pipes(what)
@@ -344,7 +344,7 @@ class FileSet:
                 warn_of_weak_versions(paths)
                 if self._joined is not None and not self.is_streamed:
                     table.expect(self._joined[1])
-                # Last, and without a call, so that a signal leaves no half of it.
+                # Last, and without a call, so that a signal cannot leave only one set.
                 self.readers, self._table = readers, table
             return self._table
 
@@ -379,7 +379,7 @@ class FileSet:
             return self._joined[1]
 
     def _scan(self, stale: Sequence[int] = (), *, has_crcs: bool) -> _core.Indexes:
-        """Return the indexes of a part; rebuild those of the files numbered `stale`."""
+        """Return the indexes of a part, after rebuilding indexes of `stale` files."""
         with _core.HeldLock(self.lock):
             if has_crcs in self._indexes and not stale:
                 return self._indexes[has_crcs]
@@ -408,14 +408,14 @@ class FileSet:
             return found
 
     def is_indexed(self) -> bool:
-        """Whether all indexes exist in memory, or in the cache if files are few.
+        """Return whether all indexes exist in memory, or in the cache for small sets.
 
-        With many files, a search of the cache would delay the first batch.
+        For a large set, searching the cache would delay the first batch.
         """
         if self.is_streamed:
             return False
         for part in self._parts:
-            # Copies that are not made yet have no index; that of a URL is not theirs.
+            # A copy that does not exist yet has no index, and cannot use the URL's.
             is_copied = part._options.cache_dir is None or part._paths is not None
             if False not in part._indexes and not part._is_large and is_copied:
                 found = index.load_indexes(part.paths, part._options.index_dir)
@@ -426,7 +426,7 @@ class FileSet:
         return True
 
     def keep_walked(self, pipeline: _core.Pipeline) -> None:
-        """Keep the indexes of remote files that a pipeline has read to their end."""
+        """Cache the indexes of remote files that a pipeline has read completely."""
         for i, offsets in pipeline.take_offsets():
             self._walked[i] = index.index_of(self.paths[i], offsets)
         if len(self._walked) < len(self):
@@ -442,29 +442,29 @@ class FileSet:
         self._walked.clear()
 
     def version(self) -> int:
-        """Return a number that changes with the indexes that were loaded."""
+        """Return a number that changes when stale indexes are rebuilt."""
         if self._joined is not None:
             self.scans()
         return sum(part._n_renewals for part in self._parts)
 
     def renew(self, error: Error) -> None:
-        """Rebuild stale indexes if `error` reports one; ignore other errors.
+        """Rebuild stale indexes if `error` reports a stale index; ignore other errors.
 
-        Sets the hint of the error. If a file is damaged, raises the error of the policy.
+        Sets the hint of the error. Raises if `on_error` does not allow a damaged file.
         """
         if error.code != "index_mismatch":
             return
         if self.is_streamed:
             for part in self._parts:
                 part._scan(range(len(part)), has_crcs=True)
-            error.hint = "The index was built again: open the dataset again."
+            error.hint = "The index was rebuilt: open the dataset again."
         else:
             self.indexes()
-            error.hint = "The index was built again: start again with the first batch."
+            error.hint = "The index was rebuilt: start again with the first batch."
 
     @contextlib.contextmanager
     def renewing(self) -> Iterator[None]:
-        """Call `renew` with an error that the body raises, and raise it again."""
+        """Call `renew` with an error that the body raises, and re-raise the error."""
         try:
             yield
         except Error as error:
@@ -477,12 +477,12 @@ class FileSet:
         return None if None in scans else sum(scan.n_records for scan in scans if scan)
 
     def known_gaps(self) -> list[SkippedSpan]:
-        """Return the gaps in the framing of files that were scanned so far."""
+        """Return the gaps in the framing of the files scanned so far."""
         scans = [scan for part in self._parts for scan in part._indexes.values()]
         return [gap for scan in scans for gap in _gaps(scan)]
 
     def report(self) -> Report:
-        """Return the regions that are skipped because their framing is damaged."""
+        """Return a report of the regions skipped because their framing is damaged."""
         return Report(tuple(gap.region for gap in _gaps(self.scans())))
 
     def n_records_by_file(self) -> list[int]:
@@ -501,7 +501,7 @@ class FileSet:
         return int(self.indexes().n_bytes.sum())
 
     def advise(self, error: Error) -> None:
-        """Set the hint of an error: the actual format of a file, or on_error=."""
+        """Set the hint of an error to a file's actual format, or to ``on_error=``."""
         remote = (path for path in self.files if isinstance(path, RemotePath))
         if error.offset == 0 and (
             path := next((path for path in remote if str(path) == error.path), None)
@@ -512,7 +512,7 @@ class FileSet:
             advise_on_error(error)
 
     def streamed_places(self, records: Numbers) -> list[tuple[int, int]]:
-        """Return the file, and the number in it, of each record of streamed files."""
+        """Return each record's file and number in the file, for streamed files."""
         begins = np.cumsum([0, *self.n_records_by_file()])
         files = np.searchsorted(begins, records, side="right") - 1
         return list(

@@ -1,6 +1,6 @@
-"""Selections: record numbers in pieces, and random or even divisions of records.
+"""Selections of records as pieces, and random or even divisions of records.
 
-A piece is a range, which needs no memory, or an array with one number for each record.
+A piece is a range, which needs no memory, or an array with one number per record.
 Records are numbered across all files.
 """
 
@@ -27,14 +27,14 @@ _CHUNK_POSITIONS = 1 << 20
 
 
 def chosen(pieces: Pieces, positions: range | Numbers) -> Pieces:
-    """Return the records at `positions` of `pieces`, which must be in bounds."""
+    """Return the records at `positions` in `pieces`; positions must be in bounds."""
     if isinstance(positions, range):
         return tuple(_parts(pieces, positions))
     return (numbers_at(pieces, positions),) if len(positions) else ()
 
 
 def numbers_at(pieces: Pieces, positions: Numbers) -> Numbers:
-    """Return the record numbers at `positions` of `pieces`."""
+    """Return the record numbers at `positions` in `pieces`."""
     begins = _begins(pieces)
     which = np.searchsorted(begins, positions, side="right") - 1
     by_piece = np.argsort(which, kind="stable")
@@ -69,7 +69,7 @@ def _parts(pieces: Pieces, positions: range) -> Iterator[range | Numbers]:
 
 
 def shifted(pieces: Pieces, by: int) -> Iterator[range | Numbers]:
-    """Yield the pieces with `by` added to all numbers."""
+    """Yield the pieces with `by` added to all record numbers."""
     for piece in pieces:
         if isinstance(piece, range):
             yield range(piece.start + by, piece.stop + by, piece.step)
@@ -78,7 +78,7 @@ def shifted(pieces: Pieces, by: int) -> Iterator[range | Numbers]:
 
 
 def even_bounds(n_records: int, n_parts: int) -> list[int]:
-    """Return the beginnings of `n_parts` equal parts, and the end of the last one."""
+    """Return the beginnings of `n_parts` equal parts, and the end of the last part."""
     return [part * n_records // n_parts for part in range(n_parts + 1)]
 
 

@@ -25,7 +25,7 @@ SOURCE = "__source__"  # the column that names the component of each row of a mi
 
 @dataclass(frozen=True)
 class Reading:
-    """The features and transforms of a run of consecutive files."""
+    """The features and transforms of several consecutive files."""
 
     n_files: int
     features: Schema | None = None  # None: inferred lazily
@@ -40,7 +40,7 @@ class Reading:
         return self.features
 
     def gives_columns_of(self, other: Reading) -> bool:
-        """Whether both return equal columns, so that their rows can share arrays."""
+        """Return whether both readings have equal columns, so rows can share arrays."""
         return self.transforms == other.transforms and (
             self.schema is other.schema
             or self.schema._columns() == other.schema._columns()
@@ -49,7 +49,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Mix:
-    """Options of `fastrec.mix`: sources with weights, from which rows are drawn."""
+    """Options of `fastrec.mix`, which draws rows from weighted sources."""
 
     components: dict[str, tuple[Source, float]]
     seed: int
@@ -71,20 +71,20 @@ class Mix:
 
 @dataclass(eq=False, repr=False)
 class Source:
-    """Records of files, numbered from 0, with the features and transforms of each file.
+    """Records of files, numbered from 0, with each file's features and transforms.
 
-    They are all records in file order, those of `pieces`, or rows that `mix` draws. The
-    fields never change: `dataclasses.replace` returns a source with others.
+    A source has all records in file order, the records of `pieces`, or rows that `mix`
+    draws. Fields never change: `dataclasses.replace` returns a source with new fields.
     """
 
     files: FileSet
     given: tuple[Reading, ...]
     pieces: Pieces | None = None  # the numbers of selected records in the files
-    n_before: int | None = None  # records of the files when they were selected
+    n_before: int | None = None  # number of records in the files at selection
     mix: Mix | None = None
 
-    # Found when first needed. A fork replaces the table of `files`, to which `_bound`
-    # belongs.
+    # Computed when first needed. A fork replaces the table of `files`, to which
+    # `_bound` belongs.
     _known: tuple[Reading, ...] | None = field(default=None, init=False)
     _distinct: tuple[list[Reading], list[int]] | None = field(default=None, init=False)
     _bound: tuple[_core.FileTable, _core.Sources] | None = field(
@@ -100,7 +100,7 @@ class Source:
 
     @classmethod
     def joined(cls, parts: Sequence[Source]) -> Source:
-        """Return all records of the files of `parts`, inferring features again."""
+        """Return all records of the files of `parts`; features are inferred again."""
         readings = tuple(reading for part in parts for reading in part.given)
         return cls(FileSet.joined([part.files for part in parts]), readings)
 
@@ -145,7 +145,7 @@ class Source:
         return any(encoded_of(reading.features or {}) for reading in self.given)
 
     def known_schema(self) -> Schema | None:
-        """Return the schema if it is known, without reading files; None if not."""
+        """Return the schema if it is known without reading files, else None."""
         if len(self.given) > 1:
             return None
         (reading,) = self.given
@@ -165,7 +165,7 @@ class Source:
             return self._known
 
     def _infer(self, unknown: Reading, readings: list[Reading]) -> None:
-        """Infer the features of a reading, and of all others that equal it."""
+        """Infer the features of a reading and of all equal readings."""
         ends = itertools.accumulate(reading.n_files for reading in readings)
         runs = {
             i: range(end - reading.n_files, end)
@@ -182,7 +182,7 @@ class Source:
         self, names: Sequence[str | bytes] | None, runs: Sequence[range]
     ) -> Schema:
         """Infer features from the files with the numbers `runs`."""
-        # Inference must not depend on an index of remote files, which takes long to build.
+        # Inference must not wait for an index of remote files, which is slow to build.
         if self.files.is_streamed or self.files.is_remote:
             return self._sampled(names, numbers=[*itertools.chain(*runs)])
         indexes = self.files.indexes()
@@ -204,7 +204,7 @@ class Source:
         catalog: _core.Catalog | None = None,
         numbers: Sequence[int] = (),
     ) -> Schema:
-        """Infer features from records of `catalog`, or the first ones of some files."""
+        """Infer features from records of `catalog`, or from files with `numbers`."""
         files = self.files
         limits: dict[str, Any] = {
             "skip_unreadable": files.on_error != "raise",
@@ -266,7 +266,7 @@ class Source:
     # Files.
 
     def part(self, numbers: Sequence[int]) -> Source:
-        """Return all records of some files, with the features inferred from all files."""
+        """Return the records of some files, with features inferred from all files."""
         of_files = [
             replace(reading, n_files=1)
             for reading in self._readings_of_files()
@@ -277,9 +277,9 @@ class Source:
         return Source(self.files.part(numbers), tuple(readings))
 
     def of_first_file(self, sample: int) -> Source:
-        """Return the records of the first file, without transforms and without an index.
+        """Return the records of the first file, without transforms or index.
 
-        If its features are not known, they are inferred from its first `sample` records.
+        Unknown features are inferred from the first `sample` records of the file.
         """
         reading = (self._known or self.given)[0]
         schema = self.known_schema() if reading.features is None else reading.features
@@ -290,7 +290,7 @@ class Source:
         return source.changed(lambda reading: replace(reading, features=schema))
 
     def with_on_error(self, on_error: ErrorPolicy) -> Source:
-        """Return the records under another error policy, or raise a ValueError."""
+        """Return the records with another error policy, or raise a ValueError."""
         before = self.files
         if on_error == before.on_error:
             return self
@@ -299,7 +299,7 @@ class Source:
         if not is_same and before.known_gaps():
             raise ValueError(
                 "cannot change on_error= of records selected from damaged files, "
-                "because their numbers would change; pass it to fastrec.open()"
+                "because record numbers would change; set on_error= in fastrec.open()"
             )
         return replace(self, files=files)
 
@@ -333,7 +333,7 @@ class Source:
         return self._n_listed() if is_exact else None
 
     def check_walked(self, n_records: int, batch_size: int, *, drop_last: bool) -> None:
-        """Raise a CorruptionError if an epoch did not have all listed records."""
+        """Raise a CorruptionError if an epoch contradicts the listed record counts."""
         n_listed = self._n_listed()
         if n_listed is None:
             return
@@ -343,9 +343,9 @@ class Source:
             self.check_counts()
 
     def check_counts(self, *, allows_gaps: bool = True) -> None:
-        """Raise a CorruptionError if a record count differs from the listed one.
+        """Raise a CorruptionError if a file's record count contradicts the metadata.
 
-        With `allows_gaps`, a file may have fewer if `on_error` skips damage to it.
+        With `allows_gaps`, a file may have fewer records if `on_error` skips damage.
         """
         if all(reading.record_counts is None for reading in self.given):
             return
@@ -368,7 +368,7 @@ class Source:
 
     @property
     def is_walkable(self) -> bool:
-        """Whether these are all records of the files, in file order."""
+        """Whether the source has all records of the files, in file order."""
         return self.pieces is None and self.mix is None
 
     @property
@@ -385,7 +385,7 @@ class Source:
             )
 
     def records(self) -> Pieces:
-        """Return the record numbers, which count across all files."""
+        """Return the numbers of the records, counted across all files."""
         if self.mix is not None:
             return joined_records(
                 [source for source, _ in self.mix.components.values()]
@@ -402,7 +402,7 @@ class Source:
         return self.pieces
 
     def selected(self, positions: range | Numbers) -> Source:
-        """Return the records at `positions`, all in bounds."""
+        """Return the records at `positions`; positions must be in bounds."""
         self.check_selectable()
         self.files.check_random_access("selecting records")
         return self.with_records(chosen(self.records(), positions))
@@ -427,7 +427,7 @@ class Source:
         return self._catalog[1]
 
     def is_indexed(self) -> bool:
-        """Whether `catalog` returns without scanning files."""
+        """Return whether `catalog` needs no scan of files."""
         return self._catalog is not None or self.files.is_indexed()
 
     def fingerprint(self) -> str:
@@ -452,7 +452,7 @@ class Source:
         return self._fingerprint[1]
 
     def places(self, records: Numbers) -> list[tuple[int, int, int]]:
-        """Return the file, the record in the file, and the offset of each record."""
+        """Return the file, the number in the file, and the offset of each record."""
         if not (self.is_walkable and self.files.is_streamed):
             return self.catalog().places(records)
         counts = self.files.scans()
@@ -462,7 +462,7 @@ class Source:
         ]
 
     def row_places(self, records: Numbers, context: str) -> Places:
-        """Return the `Places` of `records`, for errors."""
+        """Return the `Places` of `records`, for error messages."""
         found = np.array(self.places(records), np.int64).reshape(-1, 3)
         ends = np.full((len(found), 1), -1, np.int64)
         return Places(self.files.files, np.concatenate([found, ends], 1), context)
@@ -495,7 +495,7 @@ def joined_records(sources: Sequence[Source]) -> Pieces:
 
 
 def _to_core(pieces: Sequence[range | Numbers]) -> list[tuple[int, int, int] | Numbers]:
-    """Return pieces for `_core.Catalog`, which selects all records if it gets none."""
+    """Convert pieces for `_core.Catalog`, for which no pieces mean all records."""
     return [
         (len(piece), piece.start, piece.step) if isinstance(piece, range) else piece
         for piece in pieces or (range(0),)
