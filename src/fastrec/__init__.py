@@ -1,7 +1,7 @@
-"""fastrec: TFRecord files into training loops, without TensorFlow.
+"""Read TFRecord files into training loops, without TensorFlow.
 
-Two objects: a `Dataset` says what is read, a `Loader` says how. `write` and `Writer` make
-such files.
+A `Dataset` selects records and features. A `Loader` delivers their values in batches.
+`write` and `Writer` create TFRecord files.
 
 >>> import fastrec as fr
 >>> ds = fr.open("data/train-*.tfrecord")  # doctest: +SKIP
@@ -94,8 +94,8 @@ __all__ += ["concat_batches", "pack_columns", "per_row", "take_rows"]
 __all__ += ["CorruptionError", "DecodeError", "Error", "LimitError", "SchemaError"]
 __all__ += ["MissingFeatureWarning", "Report", "SkippedRegion"]
 
-# Imported on first access: adapters, which import their frameworks, and what a loop over
-# files does not need.
+# Imported on first access: adapters, which import their frameworks, and names that a
+# training loop does not need.
 _MODULES = ["arrow", "compat", "convert", "grain", "jax", "keras", "polars", "ray"]
 _MODULES += ["samplers", "tf", "torch"]
 _MODULE_OF = {
@@ -125,7 +125,7 @@ if not TYPE_CHECKING:
         try:
             return importlib.import_module(f"fastrec.{name}")
         except ModuleNotFoundError as error:
-            # For hasattr(), help() and inspect.getmembers(), which only expect this type.
+            # hasattr(), help() and inspect.getmembers() expect only AttributeError.
             # ``import fastrec.torch`` raises the ModuleNotFoundError itself.
             raise AttributeError(str(error)) from error
 

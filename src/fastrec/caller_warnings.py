@@ -1,4 +1,4 @@
-"""The line of the caller, and warnings that point to it."""
+"""Warnings that point to the line of the caller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def calling_frame() -> tuple[FrameType, int]:
-    """Return the nearest frame outside of fastrec, and how far it is from the caller."""
+    """Return the nearest frame outside of fastrec, and its distance from the caller."""
     frame, level = sys._getframe(1), 0
     while frame.f_back is not None and _is_ours(frame):
         frame = frame.f_back

@@ -1,7 +1,7 @@
-"""Display: short texts of values, and the HTML that notebooks show.
+"""Short strings and HTML for values, rows and tables.
 
-All text is escaped: names and values come from files. Colours are those of the page, so
-that the same HTML is readable on light and dark backgrounds.
+All text is escaped, because names and values come from files. The HTML inherits the
+colours of the page, so it is readable on light and dark backgrounds.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from fastrec import _core
 from fastrec.printable import printable
 
-SHOWN_BYTES = 16  # of a long string
-_MAX_IMAGE_BYTES = 64 << 10  # of an image in a page, encoded
-_MAX_PIXELS = 256  # of the sides of an array that is shown as an image
-_MAX_ROWS = 50  # of a table
-_SHOWN_VALUES = 6  # of an array in a table
+SHOWN_BYTES = 16  # shown of a long string
+_MAX_IMAGE_BYTES = 64 << 10  # size of an encoded image in a page
+_MAX_PIXELS = 256  # width or height of an array that is shown as an image
+_MAX_ROWS = 50  # shown of a table
+_SHOWN_VALUES = 6  # shown of an array in a table
 _LINE = 88
 
 # The first bytes of the image formats that browsers show; WebP follows a RIFF header.
@@ -35,17 +35,17 @@ _IMAGE = "max-width:128px;max-height:64px;min-height:28px;image-rendering:auto"
 
 
 class Html(str):
-    """Text that is HTML already; `table` escapes any other."""
+    """A string of HTML, which `table` does not escape."""
 
     __slots__ = ()
 
     def __html__(self) -> str:
-        """Return the text, which templates do not escape either."""
+        """Return the HTML; template engines call this instead of escaping."""
         return self
 
 
 class ShortRow(dict[str, Any]):
-    """A row whose repr abridges long values; a dict in everything else."""
+    """A dict for one row, with a repr that abridges long values."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ class ShortRow(dict[str, Any]):
 
 
 def abridged(value: bytes) -> str:
-    """Return the repr of a string, abridged if it is long."""
+    """Return the repr of a bytes object, abridged if it is long."""
     if len(value) <= 2 * SHOWN_BYTES:
         return repr(value)
     return f"{value[:SHOWN_BYTES]!r}...({len(value)} bytes)"
@@ -83,7 +83,7 @@ def short_repr(value: object) -> str:
 
 
 def as_text(name: object) -> str:
-    """Return a name of a feature or file as text."""
+    """Return the name of a feature or file as a printable string."""
     if isinstance(name, bytes):
         name = repr(name)
     return printable(name)
@@ -97,7 +97,7 @@ def escaped(value: object) -> Html:
 
 
 def value_html(value: object) -> Html:
-    """Return a value of a record as HTML: a small image, or a short text."""
+    """Return a value of a record as HTML: a small image or a short string."""
     if (uri := picture_of(value)) is not None:
         text = escaped(short_repr(value))
         return Html(f'<img src="{uri}" alt="{text}" title="{text}" style="{_IMAGE}">')
@@ -115,7 +115,7 @@ def value_html(value: object) -> Html:
 
 
 def picture_of(value: object) -> str | None:
-    """Return a value as the data URI of an image, if it is a small one."""
+    """Return the data URI of a value that is a small image; None for other values."""
     if isinstance(value, bytes):
         return image_uri(value) if len(value) <= _MAX_IMAGE_BYTES else None
     if isinstance(value, np.ndarray) and value.dtype == np.uint8:
@@ -127,14 +127,14 @@ def picture_of(value: object) -> str | None:
 
 
 def image_format(data: bytes) -> str:
-    """Return "JPEG", "PNG", "GIF" or "WebP" by the first bytes; "" for other data."""
+    """Detect "JPEG", "PNG", "GIF" or "WebP" from the first bytes; else return ""."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WebP"
     return next((kind for magic, kind in _IMAGES.items() if data.startswith(magic)), "")
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Return the width and height of an encoded image, if its header has them."""
+    """Return the width and height of an encoded image; None if unknown."""
     return _core.image_size(data)
 
 
@@ -151,8 +151,8 @@ def table(
 ) -> Html:
     """Return a table as HTML.
 
-    Cells that are `str` are texts, and are escaped; any other value is shown as
-    `value_html` does. Long tables end with the number of rows that are left out.
+    Cells of type `str` are escaped; `value_html` formats all other cells. A long table
+    ends with the number of omitted rows.
     """
     listed = list(rows)
     n_more = max(0, len(listed) - _MAX_ROWS)
@@ -178,7 +178,7 @@ def _cells(row: Sequence[object]) -> str:
 
 
 def _text_of(value: bytes) -> str:
-    """Return short UTF-8 text, or the abridged repr of other bytes."""
+    """Decode bytes that are short UTF-8 text; return an abridged repr of others."""
     text = value[: 8 * SHOWN_BYTES].decode("utf-8", "replace")
     if len(value) <= 8 * SHOWN_BYTES and text.isprintable() and "\ufffd" not in text:
         return text or "b''"
@@ -194,9 +194,9 @@ def _numbers_text(value: np.ndarray[Any, Any]) -> str:
 
 
 def _png(pixels: np.ndarray[Any, Any]) -> bytes | None:
-    """Return uint8 pixels of shape (height, width) or (height, width, 1, 3 or 4) as PNG.
+    """Return uint8 pixels as PNG; None if OpenCV (extra ``image``) is not installed.
 
-    None without OpenCV, of the extra ``image``.
+    The shape is (height, width) or (height, width, 1, 3 or 4).
     """
     try:
         import cv2

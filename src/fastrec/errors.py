@@ -6,13 +6,13 @@
     +-- fastrec.Error
         +-- fastrec.CorruptionError   the file is damaged             (also ValueError)
         +-- fastrec.DecodeError       a record breaks the wire format (also ValueError)
-        +-- fastrec.SchemaError       a bad spec, or a record that
+        +-- fastrec.SchemaError       an invalid spec, or a record that
         |                             does not fit its spec           (also ValueError)
-        +-- fastrec.LimitError        a record is larger than allowed (also ValueError)
+        +-- fastrec.LimitError        the data exceed a size limit    (also ValueError)
 
-What the operating system refuses is the builtin :class:`OSError` (and so
-:class:`FileNotFoundError` and friends) with ``errno`` and ``filename``; a wrong
-argument is :class:`ValueError` or :class:`TypeError`. Nothing else is raised on purpose.
+Failed system calls raise :class:`OSError` or a subclass, such as
+:class:`FileNotFoundError`, with ``errno`` and ``filename``. Invalid arguments raise
+:class:`ValueError` or :class:`TypeError`.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ class Error(Exception):
     Attributes
     ----------
     code : str
-        Which kind of error it is, for programs: "payload_checksum", "feature_missing", ...
-        Codes never change. docs/errors.md lists them.
+        Identifier for programs, such as "payload_checksum" or "feature_missing". Codes
+        never change. docs/errors.md lists them.
     reason : str
-        What is wrong, without the place.
+        Description of the error, without file, record and offset.
     path : str or None
-        The file it was found in; None for records that were given as bytes.
+        Path of the file with the error; None for records that were passed as bytes.
     record : int or None
-        Index of the record in `path`, or among those given, counted from 0.
+        Zero-based index of the record in `path`, or among the passed records.
     offset : int or None
-        Byte offset of the error, in `path` or, without a file, in the record.
+        Byte offset of the error in `path`, or in the record if `path` is None.
     feature : str or None
-        Key of the feature concerned.
+        Key of the affected feature.
     hint : str
-        What can be done about it; "" where that is not known.
+        How to fix the error; "" if unknown.
     """
 
-    # Attributes of instances, not of classes: Ray re-raises an error as an instance of a
-    # subclass, which looks them up in the original.
+    # Set on instances, not on classes: Ray re-raises an error as an instance of a
+    # subclass that looks attributes up in the original error.
     code: str
     hint: str
     _default_code = "other"
-    _is_of_foreign_file = False  # as the hint says
+    _is_of_foreign_file = False  # True if the hint names the file's actual format
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Error(Exception):
         *,
         code: str | None = None,
     ) -> None:
-        # Arguments of the base class and instance attributes are pickled: loaders run
-        # inside worker processes.
+        # Pickles for worker processes contain the arguments of the base class and the
+        # instance attributes.
         super().__init__(reason, path, record, offset, feature)
         self.reason = reason
         self.path = path
@@ -75,9 +75,8 @@ class Error(Exception):
         self.feature = feature
         self.code = self._default_code if code is None else code
         self.hint = _repair_hint(self)
-        if (
-            not self.offset
-        ):  # many of the others are only reported: do not read the file
+        # Errors at other offsets are often only reported, so do not read their files.
+        if not self.offset:
             advise_foreign(self)
 
     def __str__(self) -> str:
@@ -93,13 +92,13 @@ class Error(Exception):
 
 
 class CorruptionError(Error, ValueError):
-    """A file is cut short, or does not match its checksums or its format."""
+    """A file is truncated, or does not match its checksums or its format."""
 
     _default_code = "corruption"
 
 
 class DecodeError(Error, ValueError):
-    """A record is not a message that a protobuf parser could read."""
+    """A record is not a valid protobuf message."""
 
     _default_code = "decode"
 
@@ -111,7 +110,7 @@ class SchemaError(Error, ValueError):
 
 
 class LimitError(Error, ValueError):
-    """A record is larger than fastrec is willing to read."""
+    """A record, file or column exceeds a size limit."""
 
     _default_code = "limit"
 
@@ -119,7 +118,7 @@ class LimitError(Error, ValueError):
 def add_note(error: BaseException, note: str) -> None:
     """Add a line to the traceback of an exception.
 
-    Python 3.10 has ``__notes__`` but prints none of them, so the line is logged there.
+    Python 3.10 does not print ``__notes__``, so the line is logged there.
     """
     if hasattr(error, "add_note"):
         error.add_note(note)
@@ -131,12 +130,12 @@ def add_note(error: BaseException, note: str) -> None:
 _CUT_SHORT = frozenset({"length_checksum", "truncated_header", "truncated_record"})
 _BROKEN_FRAMING = _CUT_SHORT | {"not_tfrecord"}
 _AT_BEGIN = _BROKEN_FRAMING | {"damaged_stream", "trailing_zeros"}
-# Damage to the bytes of a file, which `fastrec repair` repairs.
+# Codes of file damage that `fastrec repair` repairs.
 _DAMAGE = _CUT_SHORT | {"damaged_stream", "payload_checksum", "trailing_zeros"}
 
 
 def advise_repair(error: Error) -> None:
-    """Make repairing the file the hint of an error, if it is about damage to one."""
+    """Set the hint of an error to the repair command if a file is damaged."""
     if not advise_foreign(error):
         error.hint = _repair_hint(error) or error.hint
 
@@ -147,9 +146,9 @@ def _repair_hint(error: Error) -> str:
 
 
 def advise_foreign(error: Error, local: str | None = None) -> bool:
-    """Name what a file is where its framing is broken, if it is known.
+    """Name a file's actual format in the hint; return whether the format is known.
 
-    `local` is a local file with the beginning of a remote one.
+    `local` is a local file that contains the beginning of a remote file.
     """
     if error._is_of_foreign_file:
         return True
@@ -164,7 +163,7 @@ def advise_foreign(error: Error, local: str | None = None) -> bool:
 
 
 def hint_by_number(path: str) -> str:
-    """Return what to do where `on_error` was chosen, but not for records by number."""
+    """Return a hint for damage found by indexing, which ignores ``on_error=``."""
     return (
         "on_error= does not apply to indexing: read with ds.loader(...), "
         "fr.torch.IterableDataset or the like, or run: "
@@ -175,8 +174,8 @@ def hint_by_number(path: str) -> str:
 def advise_on_error(error: Error) -> None:
     """Name ``on_error=`` in the hint of an error, for callers that can pass it.
 
-    A damaged payload costs one record with "skip" if the end of its frame is proven. Of a
-    file whose framing is broken, "skip" would leave out the rest.
+    If the end of a frame with a damaged payload is proven, "skip" loses one record. If
+    the framing is broken, "skip" would lose the rest of the file.
     """
     if error.code not in _DAMAGE or error.path is None or advise_foreign(error):
         return
@@ -205,7 +204,7 @@ def _repair(path: str) -> str:
     return f"fastrec repair {printable(shlex.quote(path))} --out OUT"
 
 
-# What a file is that is not a TFRecord file, and what to do with it.
+# Recognize files of other formats, and advise how to read them.
 
 _PIECE_BYTES = 1 << 20
 _GZIP = b"\x1f\x8b\x08"
@@ -214,7 +213,7 @@ _CONVERT = "run: fastrec convert FILE --out OUT"
 _EXTRACT = "extract its files"
 _DECOMPRESS = "decompress it: fastrec reads GZIP and ZLIB only"
 
-# The first bytes of files; how they are called; what to do.
+# The first bytes, the name and the advice for each format.
 _MAGIC: list[tuple[bytes, str, str]] = [
     (b"version https://git-lfs", "a Git LFS pointer", "run: git lfs pull"),
     (b"PAR1", "a Parquet file", _CONVERT),
@@ -242,14 +241,14 @@ _MAGIC: list[tuple[bytes, str, str]] = [
 
 
 def advice_about(path: str, offset: int) -> str:
-    """Return what a local file is and what to do, or "" if that is not known.
+    """Return the format of a local file with advice, or "" if it is not recognized.
 
     The framing of the file is broken at byte `offset`.
     """
     try:
-        if not os.path.isfile(path):  # such as a pipe, which would wait for a writer
+        if not os.path.isfile(path):  # opening a pipe would wait for a writer
             return ""
-        # The offset of a compressed file is that in its content.
+        # For a compressed file, the offset refers to the decompressed content.
         if offset and _core.recognize(os.fsencode(path)) != "tfrecord":
             return ""
         with open(path, "rb") as file:
@@ -266,7 +265,7 @@ def advice_about(path: str, offset: int) -> str:
         return (
             f"The file has only zeros from byte {offset:,} on, as after a power cut or an "
             "interrupted copy: copy it again"
-            + (", or keep the records before with fastrec repair" if offset else "")
+            + (", or recover the earlier records with fastrec repair" if offset else "")
         )
     return _advice_at_begin(head) if not offset else _advice_behind_records(head)
 
@@ -275,7 +274,7 @@ def _advice_at_begin(head: bytes) -> str:
     if head[257:262] == b"ustar":
         return f"This is a tar file: {_EXTRACT}"
     if head.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
-        return "This is an HTML page, such as an error of a server: download it again"
+        return "This is an HTML page, such as a server error: download the file again"
     for magic, name, advice in _MAGIC:
         if head.startswith(magic):
             return f"This is {name}: {advice}"
@@ -292,11 +291,11 @@ def _advice_at_begin(head: bytes) -> str:
 def _advice_behind_records(head: bytes) -> str:
     import zlib  # slow to import, and used for errors only
 
-    try:  # a damaged length may have the magic
+    try:  # a damaged length may equal the GZIP magic bytes
         is_gzip = head.startswith(_GZIP) and zlib.decompressobj(31).decompress(head)
     except zlib.error:
         return ""
-    gzip = "GZIP data follows plain records in one file: keep the two in separate files"
+    gzip = "GZIP data follows plain records: store them in separate files"
     return gzip if is_gzip else ""
 
 

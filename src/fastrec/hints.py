@@ -17,7 +17,7 @@ _OUT = (
     "returns, with the shape and dtype of one row"
 )
 
-# What to write in place of options, and in place of attributes.
+# Replacements for options and attributes of other libraries.
 _HINTS: dict[str, dict[str, str]] = {
     "option": {
         "batch": "batch_size=",
@@ -74,7 +74,7 @@ _HINTS: dict[str, dict[str, str]] = {
         "num_rows": "len(ds)",
         "padded_batch": "features={...: fr.FixedLenSequence(...)} and ds.loader(batch_size)",
         "parse": "features= of fr.open()",
-        "prefetch": "ds.loader(batch_size), which reads ahead (prefetch= says how far)",
+        "prefetch": "ds.loader(batch_size), which reads ahead by prefetch= batches",
         "repeat": "ds.loader(batch_size).repeat(epochs)",
         "sample": "ds.select(indices)",
         "shape": "len(ds) and ds.schema",
@@ -88,12 +88,12 @@ _HINTS: dict[str, dict[str, str]] = {
     "Loader": {
         "map": f"transform=function in ds.loader(); {_PER_ROW}",
         "prefetch": "prefetch= in ds.loader()",
-        "sampler": (  # accelerate asks for it before it skips batches
+        "sampler": (  # accelerate looks it up before it skips batches
             "loader.seek(n) to skip batches; to resume a Hugging Face Trainer, load the "
             "loader's state in get_train_dataloader() and pass ignore_data_skip=True to "
             "TrainingArguments"
         ),
-        "shape": (  # Keras asks for it before it converts an array
+        "shape": (  # Keras looks it up before it converts an array
             "for batch in loader, because a Loader is not an array; for Keras, "
             'model.fit(fr.keras.PyDataset(loader, label_key="label"), shuffle=False)'
         ),
@@ -131,11 +131,11 @@ _HINTS: dict[str, dict[str, str]] = {
 
 
 def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str | None:
-    """Return the one of `names` that is most similar to `name`, if one is, from 0 to 1."""
+    """Return the most similar of `names`, or None if no ratio reaches `cutoff`."""
     import difflib  # slow to import, and used for errors only
 
     close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
-    if not close:  # or one that differs only in case
+    if not close:  # a name may differ only in case
         close = [known for known in names if known.lower() == name.lower()]
     return close[0] if close else None
 
@@ -143,7 +143,7 @@ def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str | None:
 def did_you_mean(
     name: object, names: Iterable[object], form: str = "{!r}", cutoff: float = 0.6
 ) -> str:
-    """Return "; did you mean ...?" with the most similar of `names`, or ""."""
+    """Return "; did you mean ...?" with the most similar name, or "" without one."""
     meant = nearest(str(name), list(map(str, names)), cutoff)
     return "" if meant is None else f"; did you mean {form.format(meant)}?"
 
@@ -151,14 +151,14 @@ def did_you_mean(
 def no_column(
     name: object, columns: Iterable[object], owner: str, kind: str = "column"
 ) -> str:
-    """Return the message for a column, or another `kind`, that `owner` does not have."""
+    """Return an error message for a column (or other `kind`) that `owner` lacks."""
     known = list(columns)
     listed = ", ".join(map(repr, known))
     return f"no {kind} {name!r}; {owner} has {listed}{did_you_mean(name, known)}"
 
 
 def checked_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Make `function` raise a TypeError that names the right option for a wrong one."""
+    """Make `function` suggest the right option in a TypeError about a wrong option."""
     parameters = inspect.signature(function).parameters.values()
     names = [p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY]
     required = [
@@ -186,7 +186,7 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def missing_attribute(owner: object, name: str) -> AttributeError:
-    """Return the error for a name that a module or object lacks, with a hint if known."""
+    """Return an AttributeError for a missing name, with a hint if one is known."""
     if inspect.ismodule(owner):
         kinds, text = [owner.__name__], f"module {owner.__name__!r}"
     else:

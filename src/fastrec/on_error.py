@@ -1,4 +1,4 @@
-"""Error policies (``on_error=``), and reports of the regions that were skipped.
+"""Error policies (``on_error=``), and reports of skipped regions.
 
 A dataset applies the policy to broken framing, because framing determines which records
 exist. A loader applies it to single records that are damaged or do not fit their spec.
@@ -22,33 +22,33 @@ _CHOICES = ("raise", "skip", "resync", "mask")
 
 
 class SkippedSpan(NamedTuple):
-    """Bytes ``[begin, end)`` that the core cannot read, of the file that `error` names."""
+    """Unreadable bytes ``[begin, end)`` of the file that `error` names."""
 
     begin: int
     end: int | None  # None if unknown
     error: Error
-    records: int | None = None  # how many they are; None if unknown
-    row: int | None = None  # of a batch
-    bit: int | None = None  # of a header, which was flipped and can be restored
+    records: int | None = None  # number of lost records; None if unknown
+    row: int | None = None  # index of the row in a batch
+    bit: int | None = None  # index of a flipped header bit that can be restored
 
     @property
     def region(self) -> SkippedRegion:
-        """The span as reports list it."""
+        """The `SkippedRegion` that reports list for this span."""
         path, reason = self.error.path or "", self.error.reason
         return SkippedRegion(path, self.begin, self.end, reason, self.records)
 
 
 @dataclass(frozen=True)
 class SkippedRegion:
-    """Bytes of a file that were skipped.
+    """Range of bytes in a file that fastrec skipped.
 
     Attributes
     ----------
     path : str
-        The file.
+        Path of the file.
     begin, end : int
-        The bytes ``[begin, end)`` of the file, or of the decompressed stream. `end` is
-        None if a stream's end is unknown.
+        The range ``[begin, end)`` in the file, or in the decompressed stream. `end` is
+        None if the end of a stream is unknown.
     reason : str
         The `reason` of the error that ``on_error="raise"`` would raise.
     records : int or None
@@ -71,17 +71,17 @@ class SkippedRegion:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """The regions that were skipped: a sequence, which ``print`` lists.
+    """Sequence of the skipped regions; ``print`` lists them.
 
-    A report is a snapshot. It is false if it has no regions.
+    A report is a snapshot. An empty report is false.
 
     Attributes
     ----------
     regions : tuple of SkippedRegion
-        In the order of the files (of a dataset) or of delivery (of a loader).
+        Skipped regions: in file order for a dataset, in delivery order for a loader.
     unlisted : int
-        Lost records that are not in `regions`. A loader lists the first 10,000, to
-        bound its memory.
+        Number of lost records that are not in `regions`. A loader lists only the first
+        10,000 regions, to bound its memory.
     """
 
     regions: tuple[SkippedRegion, ...] = ()
@@ -94,12 +94,12 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """Whether `records_lost` is exact: each region's number is known."""
+        """Whether `records_lost` is exact, because every region has a known count."""
         return all(region.records is not None for region in self.regions)
 
     @property
     def bytes_lost(self) -> int:
-        """Number of skipped bytes, in the regions whose ends are known."""
+        """Number of skipped bytes in the regions whose end is known."""
         return sum(
             region.end - region.begin
             for region in self.regions
@@ -130,7 +130,7 @@ class Report:
 
 
 def lost(n_records: int, *, is_known: bool) -> str:
-    """Return how many records are lost: ``2 records lost``, if only these are."""
+    """Return ``2 records lost``, or ``at least 2 records lost`` without `is_known`."""
     if is_known:
         return f"{counted(n_records, 'record')} lost"
     if n_records:
@@ -139,7 +139,7 @@ def lost(n_records: int, *, is_known: bool) -> str:
 
 
 def check_on_error(value: object) -> ErrorPolicy:
-    """Return `value` if it is an error policy, or raise."""
+    """Return `value` if it is an error policy, else raise a ValueError or TypeError."""
     if isinstance(value, str) and value in _CHOICES:
         return value  # type: ignore[return-value]
     kind = ValueError if isinstance(value, str) else TypeError

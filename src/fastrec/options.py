@@ -1,4 +1,4 @@
-"""Validate arguments: numbers, sizes and limits; check optional packages."""
+"""Validation of numbers, sizes, limits and optional packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def check_instance(function: str, value: object, kind: type, example: str) -> None:
-    """Raise a TypeError unless `value`, an argument of `function`, is a `kind`."""
+    """Raise a TypeError unless an argument of `function` is an instance of `kind`."""
     if not isinstance(value, kind):
         raise TypeError(
             f"{function} requires a fastrec.{kind.__name__}, {example}, got {value!r}"
@@ -28,7 +28,7 @@ def true_or_false(name: str, value: object) -> bool:
 
 
 def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
-    """Return `value` as an int of 0 to `maximum`, or raise an error that names it."""
+    """Return `value` as an int from 0 to `maximum`, or raise an error about `name`."""
     return _int_between(name, value, 0, maximum)
 
 
@@ -47,7 +47,7 @@ def _int_between(name: str, value: object, minimum: int, maximum: int) -> int:
 
 
 def positive_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
-    """Return `value` as an int of 1 to `maximum`, or raise an error that names it."""
+    """Return `value` as an int from 1 to `maximum`, or raise an error about `name`."""
     return _int_between(name, value, 1, maximum)
 
 
@@ -56,7 +56,7 @@ _UNITS |= {f"{unit}I": 1024**i for i, unit in enumerate("KMGT", start=1)}
 
 
 def byte_count(name: str, value: int | str) -> int:
-    """Return a number of bytes, given as an int or text such as ``"4MB"``.
+    """Return a number of bytes from an int or a string such as ``"4MB"``.
 
     KB, MB, GB and TB are powers of 1,000; KiB, MiB, GiB and TiB are powers of 1,024.
     """
@@ -80,15 +80,15 @@ def _read_text(path: str) -> str:
 
 
 def _local_world_size() -> int:
-    """Return the job's number of processes on this machine, as torchrun sets it."""
+    """Return the number of the job's processes on this machine, as set by torchrun."""
     text = os.environ.get("LOCAL_WORLD_SIZE", "")
     return int(text) if text.isdecimal() and int(text) > 0 else 1
 
 
 def default_num_threads() -> int:
-    """Return the usable CPUs, divided among the job's processes on this machine.
+    """Return the number of usable CPUs for each of the job's processes.
 
-    The affinity mask and the cgroup's quota determine which CPUs are usable.
+    The affinity mask and the cgroup's quota limit the number of usable CPUs.
     """
     if hasattr(os, "sched_getaffinity"):
         n_cpus = len(os.sched_getaffinity(0))
@@ -103,8 +103,8 @@ def default_num_threads() -> int:
 def default_memory_limit() -> int:
     """Return the default number of bytes for prefetched batches.
 
-    An eighth of the memory of the cgroup (or else of the machine), at most 4 GiB,
-    divided among the job's processes on this machine.
+    The job's processes on this machine share an eighth of the cgroup's (or else the
+    machine's) memory, at most 4 GiB.
     """
     limit = _read_text("/sys/fs/cgroup/memory.max")
     if limit.isdecimal():
@@ -121,34 +121,34 @@ _MAX_RECORD_BYTES = 2**31 - 1
 class Limits:
     """Limits on the memory and disk space that files may use.
 
-    Exceeding one raises `LimitError`. Other memory is proportional to the size of the
-    record: a value takes at least 1 byte of it, and at most 8 bytes in a batch.
+    Exceeding a limit raises `LimitError`. Other memory is proportional to record size:
+    a value takes at least 1 byte in its record and at most 8 bytes in a batch.
 
     Parameters
     ----------
     max_record_bytes : int or str, default 2**31 - 1
-        Bytes in a record, as a number or as text such as ``"64MB"``. The default is
-        protobuf's limit, and the maximum.
+        Maximum size of a record, in bytes or as a string such as ``"64MB"``. The
+        default is protobuf's limit and the highest allowed value.
     max_padded_bytes : int or str, default "4GiB"
-        Bytes of a padded column (`FixedLenSequence`) in one batch. One long record
-        widens all rows of its batch.
+        Maximum size of a padded column (`FixedLenSequence`) in one batch. One long
+        record widens all rows of its batch.
     max_features : int, default 100_000
-        Features, including feature lists, in the records from which a schema is
-        inferred. It has no effect if ``features=`` is given.
+        Maximum number of features and feature lists in the records from which a schema
+        is inferred. The limit has no effect if ``features=`` is passed.
     max_expansion_ratio : int, default 500
-        Size of an expanded file in `cache_dir`, relative to the compressed file. Files
+        Maximum ratio of decompressed to compressed size for files in `cache_dir`. Files
         may always expand to 1 GiB.
     max_image_pixels : int, default 178_956_970
-        Width times height of an `Image`, which its header contains. The default is that
-        of Pillow, and nearly that of TensorFlow.
+        Maximum width times height of an `Image`, according to its header. The default
+        equals Pillow's limit and is close to TensorFlow's.
     max_image_scans : int, default 100
-        Scans of a JPEG file. Each scan of a progressive file goes over all pixels; encoders
-        write about 10.
+        Maximum number of scans in a JPEG file. Each scan of a progressive file covers
+        all pixels; encoders write about 10.
 
     Raises
     ------
     TypeError, ValueError
-        If a limit is not positive, or `max_record_bytes` is above its default.
+        If a limit is not a positive number, or `max_record_bytes` is above its default.
 
     Examples
     --------
@@ -191,7 +191,7 @@ class Limits:
 
 
 def checked_limits(value: object) -> Limits:
-    """Return `value`, or the default limits for None."""
+    """Return `value`, or the default limits if it is None."""
     if value is None:
         return Limits()
     if isinstance(value, Limits):
@@ -199,13 +199,13 @@ def checked_limits(value: object) -> Limits:
     raise TypeError(f"limits must be a fastrec.Limits, got {value!r}")
 
 
-# Size of batches whose row count the caller does not choose: tables and conversions.
+# Size of batches in tables and conversions, if the caller sets no row count.
 BATCH_BYTES = 16 << 20
 _ROWS_MAX = 1 << 16
 
 
 def rows_per_batch(row_bytes: float) -> int:
-    """Return the number of rows of `row_bytes` in a batch of `BATCH_BYTES`."""
+    """Return how many rows of `row_bytes` bytes fit in `BATCH_BYTES`, at least 1."""
     return int(max(1, min(_ROWS_MAX, BATCH_BYTES // max(row_bytes, 1))))
 
 
@@ -221,7 +221,7 @@ class MissingExtraError(ModuleNotFoundError):
 
 @contextlib.contextmanager
 def extra(name: str, purpose: str, package: str | None = None) -> Iterator[None]:
-    """Raise MissingExtraError if the body cannot import a package of the extra."""
+    """Raise a MissingExtraError if the body cannot import the extra's package."""
     package = package or _PACKAGES.get(name, name)
     try:
         yield

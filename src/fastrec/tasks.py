@@ -3,13 +3,13 @@
 Python runs signal handlers in the main thread, between any two bytecodes.
 `Thread.start`, `Condition` and `concurrent.futures` are Python code that holds locks; a
 handler that raises inside them leaves a lock held or a thread untracked. So the caller
-shares only objects with atomic methods with the threads, and starts each thread with
-one C call. Work that must not be interrupted, such as removing files, is also a task:
-signals never reach the thread that runs it.
+and the threads share only objects with atomic methods, and one C call starts a thread.
+Work that must not be interrupted, such as removing files, is also a task: signals never
+reach the thread that runs it.
 
-The registries of what runs in forked children and at interpreter exit hold weak
-references whose callbacks are C functions, because Python ignores an exception that a
-signal handler raises in a callback.
+The registries of objects to renew after a fork or close at exit hold weak references.
+Their callbacks are C functions, because Python ignores an exception that a signal
+handler raises in a callback.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _POLL_SECONDS = 0.05
 _CANCEL = object()
 
 
-# In the order of registration. The values are process ids: a forked child must not wait
-# for threads, which exist only in its parent.
+# Registered objects, in order, with their process ids: a forked child must not wait for
+# threads, which exist only in its parent.
 _renewable: dict[weakref.ref[Any], int] = {}
 _closable: dict[weakref.ref[Any], int] = {}
 _is_exiting = False
@@ -47,7 +47,7 @@ def renew_after_fork(obj: Any) -> None:
 def close_at_exit(obj: Any) -> None:
     """Call ``obj._close_at_exit()`` at interpreter exit if `obj` is still alive.
 
-    Objects that were registered later are closed earlier. Forked children do not call it.
+    The last registered object closes first. Forked children skip the parent's objects.
     """
     _closable[weakref.ref(obj, _closable.pop)] = os.getpid()
 
@@ -85,7 +85,7 @@ class Task(Generic[_T]):
 
     def __init__(self, function: Callable[[], _T]) -> None:
         self._function: Callable[[], _T] | None = function
-        # Which call of `run` or `cancel` came first; set once, by one atomic call.
+        # The first call of `run` or `cancel`; set once, by one atomic call.
         self._first: dict[str, object] = {}
         self._result: _T | None = None
         self._error: BaseException | None = None
@@ -104,7 +104,7 @@ class Task(Generic[_T]):
         return self._has_run or self._first.get("call") is _CANCEL
 
     def run(self) -> None:
-        """Call the function, unless the task began or was cancelled."""
+        """Call the function, unless the task has begun or was cancelled."""
         this = object()
         if self._first.setdefault("call", this) is not this:
             return
@@ -114,16 +114,16 @@ class Task(Generic[_T]):
             self._result = function()
         except BaseException as error:  # noqa: BLE001 (`result` raises it)
             self._error = error
-        # Release what the function references before a waiter continues. This works
-        # only for a local variable: in Python 3.10, callers keep arguments alive.
+        # Release the function's references before a waiter continues. This works only
+        # for a local variable: in Python 3.10, callers keep arguments alive.
         del function
         self._has_run = True
         self._done.release()
 
     def cancel(self) -> None:
-        """Make `result` raise a CancelledError, unless the task began."""
-        # The first line cancels the task, so that a signal cannot come halfway. Waiters
-        # that the signal keeps asleep wake up at their next poll.
+        """Make `result` raise a CancelledError, unless the task has begun."""
+        # `setdefault` alone cancels the task: a signal cannot leave it half cancelled.
+        # If a signal prevents the release, waiters notice at their next poll.
         if self._first.setdefault("call", _CANCEL) is _CANCEL:
             self._function = None
             with contextlib.suppress(RuntimeError):  # released by an earlier call
@@ -145,13 +145,13 @@ class Task(Generic[_T]):
 
 
 def start(task: Task[_T], started: dict[Task[_T], int]) -> None:
-    """Run a task in a new thread, or raise a RuntimeError if none can start.
+    """Run a task in a new thread, or raise a RuntimeError if no thread can start.
 
     Interpreter exit cancels the task if it has not begun.
     """
     _running.tasks[task] = None
     try:
-        # Unlike `Thread.start`, one C call: afterwards the thread runs, and the task is in
+        # One C call, unlike `Thread.start`: either the thread runs and the task is in
         # `started`, or neither.
         idents = map(_thread.start_new_thread, (run_registered,), ((task,),))
         started.update(zip((task,), idents, strict=True))
@@ -161,45 +161,45 @@ def start(task: Task[_T], started: dict[Task[_T], int]) -> None:
 
 
 def run_at_exit(task: Task[Any]) -> None:
-    """Run a task at interpreter exit, unless it began or was cancelled before."""
+    """Run a task at interpreter exit, unless it has begun or was cancelled before."""
     _running.tasks[task] = True
 
 
 def forget(task: Task[Any]) -> None:
-    """Cancel a task of `run_at_exit`."""
+    """Cancel a task that was passed to `run_at_exit`."""
     task.cancel()
     _running.tasks.pop(task, None)
 
 
 def run_registered(task: Task[Any]) -> None:
-    """Run a task, and forget it when it is done."""
+    """Run a task, and remove it from the tasks that exit waits for."""
     task.run()
-    if task.is_done:  # another thread may have begun it, and still run it
+    if task.is_done:  # another thread may still be running it
         _running.tasks.pop(task, None)
 
 
-# Run a task of `run_at_exit` in a new thread: ``start_registered((task,))`` is one C
-# call, before which no signal handler runs.
+# Run a task of `run_at_exit` in a new thread. ``start_registered((task,))`` is one C
+# call, and no signal handler can run before it.
 start_registered = partial(_thread.start_new_thread, run_registered)
 
 
 class _Running:
     """The tasks that interpreter exit waits for.
 
-    A thread that returned from the core after interpreter exit would abort. It may do so
-    when its pool no longer exists: the last reference to a pool is often that of its
-    thread, which then destroys the pool and what the pool decodes with.
+    A thread that returned from the core after interpreter exit would abort the process.
+    The pool of such a thread may no longer exist: the thread often holds the last
+    reference to its pool, and destroys the pool and its decoder.
     """
 
     def __init__(self) -> None:
-        # Those that are not done. Of an ending, which exit runs instead of cancelling it,
-        # the value is true: for a pool, the reference that notices that it is garbage.
+        # Tasks that are not done. Exit runs tasks with a true value and cancels the
+        # others. A pool's ending has the weak reference that starts it on collection.
         self.tasks: dict[Task[Any], object] = {}
-        close_at_exit(self)  # registered before, and so closed after, all pools
+        close_at_exit(self)  # registered before all pools, so it closes after them
         renew_after_fork(self)
 
     def _close_at_exit(self) -> None:
-        # A thread that ends may drop a pool, and so begin the ending of its threads.
+        # A thread that ends may release a pool, and so start the pool's ending.
         while self.tasks:
             for task, is_ending in self.tasks.copy().items():
                 if is_ending:
@@ -211,7 +211,7 @@ class _Running:
 
     def _renew_after_fork(self) -> None:
         self.tasks.clear()
-        close_at_exit(self)  # in its old place
+        close_at_exit(self)  # keeps its position in the order
 
 
 _running = _Running()
@@ -220,8 +220,8 @@ _running = _Running()
 class TaskPool:
     """Threads that run tasks in the order of `submit`.
 
-    `stop` calls `cancel`, which should make running tasks return early. It waits for the
-    tasks, and then calls `at_end`. Garbage collection of the pool stops it, too.
+    `stop` calls `cancel`, which should make running tasks return early. `stop` waits
+    for the tasks, and then calls `at_end`. Garbage collection also stops the pool.
 
     Attributes
     ----------
@@ -242,8 +242,8 @@ class TaskPool:
         self._workers: dict[Task[None], int] = {}  # with the idents of their threads
         self.idents: set[int] = set()  # of the threads
         self.ending = Task(self._end(cancel, at_end))
-        # One C call: a signal may interrupt a finalizer, and Python ignores that. The
-        # reference must not be garbage together with the pool.
+        # One C call, because Python ignores an exception of a signal handler in a
+        # finalizer. `_running` keeps the reference alive longer than the pool.
         begin = partial(next, map(start_registered, ((self.ending,),)))
         _running.tasks[self.ending] = weakref.ref(self, begin)
         close_at_exit(self)
@@ -253,7 +253,7 @@ class TaskPool:
         cancel: Callable[[], object] | None,
         at_end: Callable[[], object] | None,
     ) -> Callable[[], None]:
-        """Return a function that ends the pool, without a reference to it."""
+        """Return a function that ends the pool without referencing it."""
         process, queue, workers = self._process, self._queue, self._workers
         idents = self.idents
 
@@ -297,7 +297,7 @@ class TaskPool:
     def stop(self) -> None:
         """Cancel the tasks that have not begun, and wait for the others.
 
-        A signal interrupts only the waiting.
+        A signal interrupts only the wait.
         """
         if self.ending.is_done or os.getpid() != self._process:
             return  # threads do not exist in a forked child
@@ -305,7 +305,7 @@ class TaskPool:
             start_registered((self.ending,))
         except RuntimeError:
             run_registered(self.ending)
-        # Garbage collection may call this in a thread of the pool, which cannot wait
+        # Garbage collection may call `stop` in a thread of the pool, which cannot wait
         # for itself.
         if _thread.get_ident() not in self.idents:
             self.ending.result()
