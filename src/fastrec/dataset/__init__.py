@@ -1,1 +1,1 @@
-"""Datasets: opening, mixing, filtering and access by index."""
+"""Open, mix, filter and index datasets."""

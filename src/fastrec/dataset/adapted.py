@@ -1,4 +1,4 @@
-"""Sources of adapters: every adapter takes a Loader, or a Dataset with loader options."""
+"""Resolve the source of an adapter: a Loader, or a Dataset with loader options."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def loader_of(
     options: LoaderKeywords,
     find_rank: RankFinder | None = None,
 ) -> Loader[Any]:
-    """Return `source` if it is a Loader, else the loader of a Dataset.
+    """Return `source` if it is a Loader, or create a loader of a Dataset.
 
-    With `find_rank`, return a copy of a Loader, which takes rank and world size from
-    there when an epoch begins, unless they were given. `adapter` is its name, for errors.
+    With `find_rank`, return a copy of a Loader. Each epoch calls `find_rank` for rank
+    and world size, unless the caller set them. Errors name the adapter as `adapter`.
     """
     if isinstance(source, Loader):
         given = [*(["batch_size"] if batch_size is not None else []), *options]
         if given:
             raise TypeError(
-                f"{adapter} takes loader options only with a Dataset, got a Loader and "
-                f"{', '.join(given)}: pass the options to ds.loader()"
+                f"{adapter} accepts loader options only with a Dataset, got a Loader "
+                f"and {', '.join(given)}: pass the options to ds.loader()"
             )
         loader = source if find_rank is None else copy.copy(source)
     else:
@@ -46,13 +46,13 @@ def loader_of(
 
 
 def has_functions(dataset: Dataset) -> bool:
-    """Whether transforms change batches; decoding images does not count."""
+    """Return whether a dataset has transforms; decoding images does not count."""
     return bool(dataset._transforms or dataset._source.transforms)
 
 
 def reading_columns(dataset: Dataset, names: Collection[str]) -> Dataset:
     """Return a dataset that reads only the features of the columns `names`."""
-    # Each query must skip the same rows.
+    # Every query must skip the same rows, whatever columns it reads.
     if has_functions(dataset) or dataset.on_error != "raise":
         return dataset
     schema: Any = dataset.schema  # its names may be bytes
@@ -61,5 +61,5 @@ def reading_columns(dataset: Dataset, names: Collection[str]) -> Dataset:
         for feature, spec in schema.items()
         if any(name_of(column) in names for column in spec._names(feature))
     ]
-    # Columns that datasets add to rows come with any other.
+    # Added columns, such as `__source__`, come with any feature: read at least one.
     return dataset.select_columns(features or list(schema)[:1])

@@ -30,35 +30,35 @@ def build_index(
     progress: Callable[[int, int], object] | None = None,
     storage_options: StorageOptions | None = None,
 ) -> dict[str, int]:
-    """Build the indexes of files ahead of time, so that later reads do not wait.
+    """Build the indexes of TFRecord files, so that later reads start at once.
 
-    The indexes of all files together are one file. Those that exist are compared with
+    One index file holds the indexes of all files. Existing indexes are checked against
     sampled records of their files.
 
     Parameters
     ----------
     paths : path-like or sequence of path-like
-        As for `fastrec.open`.
+        See `fastrec.open`.
     index_dir : path-like, optional
-        Where to keep the indexes, instead of the user's cache. Machines may share it.
+        Directory for the indexes, instead of the user's cache. Machines may share it.
         Pass the same directory to `fastrec.open`.
     next_to_data : bool, default False
-        Keep the indexes in ``.fastrec/index.frecidx`` in the common directory of the
-        files, where `fastrec.open` always looks. It may be copied with the files: an
-        index is used for a file of the same name and size if sampled records are where
-        it says.
+        Store the indexes in ``.fastrec/index.frecidx`` in the common directory of the
+        files, where `fastrec.open` always looks. You may copy the index file with the
+        files: `fastrec.open` uses it for files of the same name and size, if it matches
+        sampled records.
     rank, world_size : int
-        Divide the files among machines: this one indexes every `world_size`-th file,
-        starting with file `rank`.
+        Divide the files among machines: this machine indexes file `rank` and every
+        `world_size`-th file after it.
     progress : callable, optional
-        Called with the bytes read so far and their total, about ten times a second.
+        Called as ``progress(bytes_read, bytes_total)``, about ten times a second.
     storage_options : mapping, optional
-        As for `fastrec.open`.
+        See `fastrec.open`.
 
     Returns
     -------
     dict of str to int
-        The number of records in each of this rank's files, by path.
+        The number of records in each file of this rank, by path.
 
     Raises
     ------

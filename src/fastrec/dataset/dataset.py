@@ -47,13 +47,13 @@ from fastrec.tasks import renew_after_fork
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import CheckedTransform, Transform
 
-# Rows that `iter` decodes together: those of images should fit into the L2 cache.
+# Rows that `iter` decodes at once: few enough that images fit into the L2 cache.
 _ROWS_AT_ONCE = 16
 _SAMPLED_ROWS = 64
-_FILTERED_AT_ONCE = 1024  # rows in a call of the filter function
+_FILTERED_AT_ONCE = 1024  # rows per call of the filter function
 _NAMES_SHOWN = 10
 _ROWS_SHOWN = 3
-_SAMPLE_SHOWN = 16  # records, for a schema that is not known yet
+_SAMPLE_SHOWN = 16  # records from which to infer an unknown schema
 _IDLE_BYTES = 64 << 20  # memory kept for the next batch; loaders have separate pools
 
 
@@ -62,15 +62,15 @@ class Dataset:
 
     A dataset is a sequence of rows. ``ds[i]`` is a dict of NumPy scalars, arrays and
     ``bytes``. A slice, an index array or a mask returns a dict of columns, like a batch.
-    Training loops use `loader`.
+    For training, use `loader`.
 
-    `select`, `filter`, `split` and the like return views. A view is a dataset that
-    numbers its records from 0 and shares files and indexes with the original.
+    `select`, `filter`, `split` and similar methods return views. A view is a dataset
+    that numbers its records from 0 and shares files and indexes with the original.
 
     Files are read when data is first needed. A dataset can be pickled.
 
-    Reading a record by number returns it or raises, whatever `on_error` is. Iteration,
-    `head` and loaders follow `on_error`.
+    ``ds[i]`` returns the record or raises an error, regardless of `on_error`.
+    Iteration, `head` and loaders follow `on_error`.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class Dataset:
         given: object = source
         if not isinstance(given, Source):
             raise TypeError(
-                f"a Dataset is opened with fastrec.open(paths), got Dataset({source!r})"
+                f"open a Dataset with fastrec.open(paths), got Dataset({source!r})"
             )
         self._source = source
         self._transforms = transforms
@@ -98,8 +98,8 @@ class Dataset:
     def _renew_after_fork(self) -> None:
         self._pool = _core.BlockPool(_IDLE_BYTES)
         self._reader: _core.RowReader | None = None
-        self._may_have_reader = True  # unless rows are made from batches
-        self._is_watched = True  # the core looks for features that records lack
+        self._may_have_reader = True  # False if rows require whole batches
+        self._is_watched = True  # whether the core watches for missing features
 
     # Properties.
 
@@ -115,7 +115,7 @@ class Dataset:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether files are compressed, so that records can only be read in sequence.
+        """Whether records can only be read in sequence, as in compressed files.
 
         If True, `head`, iteration, and loaders in file order or with
         ``shuffle=fr.Window(...)`` work; ``ds[i]`` and ``shuffle=True`` do not. Pass
@@ -125,19 +125,19 @@ class Dataset:
 
     @property
     def column_names(self) -> list[str]:
-        """The columns that are read, as `select_columns` accepts them.
+        """The names of the columns to read; `select_columns` accepts them.
 
-        Batches may have more: masks, ``__source__``, and columns added by transforms.
+        Batches may have more columns: masks, ``__source__`` and columns of transforms.
         """
         names: list[Any] = list(self.schema)  # some may be bytes
         return names
 
     @property
     def schema(self) -> Schema:
-        """The features that are read: passed to `fastrec.open`, or inferred.
+        """The specs of the features to read: passed to `fastrec.open`, or inferred.
 
         Without ``features=``, the schema is inferred once, from up to 4,096 records
-        spread evenly over the files; see `infer_schema`. Its repr is valid Python.
+        spread evenly over the files; see `infer_schema`. The repr is valid Python.
 
         Raises
         ------
@@ -158,22 +158,22 @@ class Dataset:
         name. Features without values in the sample are left out. Records that are
         neither Examples nor SequenceExamples become one column, `Record`.
 
-        The repr has comments on what the sample contains: the number of records, the
-        share that has each feature, value ranges, and byte strings that are all JPEG,
+        The repr has comments about the sample: the number of records, the share of
+        records with each feature, value ranges, and byte strings that are all JPEG,
         PNG, GIF, WebP or UTF-8 text. The comments suggest defaults and `Raw`; the schema
         never assumes them. The same records give the same schema.
 
         Parameters
         ----------
         sample : int or None, default 4096
-            Records to read, spread evenly over the dataset; None reads all. For streamed
+            Records to read, spread evenly over the dataset; None reads all. In streamed
             files, the sample is the first records, up to 64 MiB or 16 KiB per record,
-            whichever is more.
+            whichever is larger.
 
         Returns
         -------
         Schema
-            To pass as ``features=``; empty if there are no records.
+            The specs by feature name, for ``features=``; empty if there are no records.
 
         Raises
         ------
@@ -208,11 +208,11 @@ class Dataset:
 
     @property
     def report(self) -> Report:
-        """The regions of files that are skipped because their framing is damaged.
+        """The regions of files that readers skip because the framing is damaged.
 
-        For streamed files, it includes damage to the compressed stream. Rows that cannot
-        be read are in `Loader.report`. Indexes the files, or counts their records, unless
-        that was done before.
+        For streamed files, the report includes damage to the compressed stream.
+        `Loader.report` lists rows that cannot be read. The first access indexes the
+        files, or counts their records, unless an earlier read did so.
 
         Raises
         ------
@@ -227,7 +227,7 @@ class Dataset:
     def __reduce__(self) -> tuple[object, ...]:
         return Dataset, (self._source, self._transforms)
 
-    if not TYPE_CHECKING:  # where it would allow every name
+    if not TYPE_CHECKING:  # else type checkers would accept every name
 
         def __getattr__(self, name: str) -> NoReturn:
             if hasattr(type(self), name):  # a property raised: raise its error again
@@ -247,14 +247,14 @@ class Dataset:
             return self._row(operator.index(index))
         if isinstance(index, (str, bytes)):
             raise TypeError(
-                f"a dataset is indexed by record, got {index!r}: write "
+                f"a dataset is indexed by record number, got {index!r}: write "
                 f"ds.select_columns([{index!r}])[:][{index!r}] for a column in memory, or "
                 f"for batch in ds.loader(256): batch[{index!r}]"
             )
         return self._batch(record_numbers(index, len(self)))
 
     def _row(self, index: int) -> Row:
-        """Return a row by one call of the core, unless Python code must see its batch."""
+        """Return one row; decode it in the core unless Python code needs its batch."""
         if self._reader is None and self._may_have_reader:
             checked_number(index, len(self._source))
             core, catalog = self._source.to_core(), self._source.catalog()
@@ -265,7 +265,7 @@ class Dataset:
             try:
                 row = self._reader.row(index)
             except Error as error:
-                self._reader = None  # which has the indexes
+                self._reader = None  # the reader holds the old indexes
                 self._set_hint(error)
                 raise
             if self._is_watched:
@@ -333,7 +333,7 @@ class Dataset:
     def _repr_html_(self) -> str:
         """Return the schema and the first rows as a table, for notebooks.
 
-        Only the beginning of the first file is read.
+        Reads only the beginning of the first file.
         """
         title = f"Dataset of {self._source!r}"
         try:
@@ -353,13 +353,13 @@ class Dataset:
         return table(header, cells, title=title)
 
     def _first_rows(self, n: int) -> tuple[Schema, list[Row]]:
-        """Return the schema and up to `n` rows before transforms, but none of a mix."""
+        """Return the schema and up to `n` untransformed rows; no rows of a mix."""
         source, records = self._source, list[bytes]()
         first = source.of_first_file(_SAMPLE_SHOWN)
         if source.is_walkable:
             with first.files.frames([0]) as frames:
                 records = list(itertools.islice(iter(frames.next, None), n))
-        elif not source.is_mixed:  # a selection: the files have their indexes
+        elif not source.is_mixed:  # a selection: its files are indexed
             records = [self.records[i] for i in range(min(n, len(source)))]
         schema = first.schema
         batch: Batch = _core.parse_examples(schema._bind(), self._pool, records)
@@ -384,17 +384,17 @@ class Dataset:
         context_features: Features | None = None,
         sequence_features: Features | None = None,
     ) -> Dataset:
-        """Return a dataset of the same records that reads other features.
+        """Return a dataset that reads other features of the same records.
 
         Parameters
         ----------
         features, context_features, sequence_features
-            As for `fastrec.open`.
+            See `fastrec.open`.
 
         Raises
         ------
         SchemaError
-            If they are invalid, or all are None.
+            If the features are invalid, or all arguments are None.
         """
         schema, names = schema_or_names(features, context_features, sequence_features)
         if schema is None and names is None:
@@ -408,7 +408,7 @@ class Dataset:
         return Dataset(source, self._transforms)
 
     def select_columns(self, names: Sequence[str]) -> Dataset:
-        """Return a dataset of the same records with only the columns `names`.
+        """Return a dataset that reads only the columns `names` of the same records.
 
         Other columns are not decoded, and transforms do not receive them.
 
@@ -453,8 +453,8 @@ class Dataset:
         Parameters
         ----------
         indices : range, slice, or 1-D array of integers or bool
-            Record numbers, or a mask. Numbers may repeat, and negative ones count from
-            the end. A range or slice takes no memory, an array 8 bytes per record.
+            Record numbers, or a mask. Numbers may repeat; negative numbers count from
+            the end. A range or slice uses no memory; an array uses 8 bytes per record.
 
         Raises
         ------
@@ -489,13 +489,13 @@ class Dataset:
             ``keep(batch)`` receives a dict of columns and returns a bool array of shape
             ``(rows,)``.
         columns : sequence of str, optional
-            The columns to decode for `keep`; the dataset's transforms are not called. By
-            default `keep` receives all columns, after the transforms.
+            Decode only these columns for `keep`, and do not call transforms. By default
+            `keep` receives all columns, after the transforms.
 
         Raises
         ------
         TypeError, ValueError
-            If `keep` returns anything else.
+            If `keep` is not callable, or returns anything but such an array.
         """
         given: object = keep
         if not callable(given):
@@ -521,9 +521,9 @@ class Dataset:
                 )
             return {"rows": rows[mask & (rows >= 0)]}
 
-        # As a transform, so that errors of `keep` name the records; in this thread, because
-        # it may use objects that belong to it. A masked row has no values to filter by, so
-        # unreadable rows are skipped.
+        # `keep` runs as a transform, so that its errors name the records; and in this
+        # thread, because it may use thread-local objects. Masked rows have no values to
+        # filter by, so the loader skips unreadable rows.
         with read.loader(
             _FILTERED_AT_ONCE,
             rank=0,
@@ -566,13 +566,13 @@ class Dataset:
     def shard(self, *, num_shards: int, index: int) -> Dataset:
         """Return shard `index` of `num_shards` contiguous shards.
 
-        Sizes differ by one record at most. Distributed training does not need this:
-        `loader` divides every batch among the ranks.
+        Shard sizes differ by at most one record. Distributed training does not need
+        shards: `loader` divides every batch among the ranks.
 
         Raises
         ------
         ValueError
-            If `index` is not below `num_shards`.
+            If `index` is not less than `num_shards`.
         """
         num_shards = positive_int("num_shards", num_shards)
         index = non_negative_int("index", index)
@@ -607,7 +607,7 @@ class Dataset:
         on_transform_error: OnTransformError = "raise",
         memory_limit: int | str | None = None,
     ) -> Loader:
-        """Return an iterable of batches; each ``for`` over it is one epoch.
+        """Return a loader of batches; each ``for`` loop over it is one epoch.
 
         Exactly one of `batch_size`, `global_batch_size` and `batches` is required.
 
@@ -620,11 +620,11 @@ class Dataset:
             world size.
         batches : callable, optional
             ``batches(seed, epoch)`` returns the epoch's global batches as 1-D arrays of
-            record numbers, of any sizes. It replaces batch size and shuffle. See
-            `fastrec.samplers`: by length, weight or class, or packed.
+            record numbers, of any sizes. It replaces batch size and shuffling.
+            `fastrec.samplers` has samplers by length, weight or class, and for packing.
         shuffle : bool, Blocks or Window, default False
-            False keeps the order of the files. True is a new global shuffle in each
-            epoch, which takes no memory and starts at once. `fastrec.Blocks` shuffles
+            False keeps the order of the files. True shuffles all records in a new order
+            each epoch, without extra memory or a delay. `fastrec.Blocks` shuffles
             blocks of neighbouring records. `fastrec.Window` shuffles through a reservoir
             and also works on streamed files.
         seed : int, default 0
@@ -636,47 +636,47 @@ class Dataset:
             Fill every batch to its full size with rows of zeros and empty values, and add
             a bool column ``__valid__`` that is False for padding.
         rank, world_size : int, optional
-            The part of every global batch that this process reads. By default those of
-            torch.distributed or jax.distributed if it is initialised, else those that
-            torchrun, SLURM or Open MPI set in the environment, else 0 of 1. They are
-            found again when an epoch begins, so a loader may be made before the group.
+            Rank of this process, and number of ranks that divide every global batch. By
+            default the values of torch.distributed or jax.distributed if initialised,
+            else of torchrun, SLURM or Open MPI, else 0 and 1. The loader looks them up
+            when an epoch begins, so it may be created before the process group.
         num_threads : int, optional
             Native threads that decode in the background; 0 decodes inside ``next()``. By
             default one per CPU that this process may use, divided by
-            ``$LOCAL_WORLD_SIZE``. Streamed files use one more, and the same number of
-            threads to decompress, at most one per file. Batches do not depend on it.
+            ``$LOCAL_WORLD_SIZE``. Streamed files use one more thread, and the same
+            number to decompress, at most one per file. Batches do not depend on it.
         prefetch : int, optional
             Batches to prepare ahead of the current one; by default ``num_threads + 2``,
             plus ``transform_threads + 1`` with a transform. (`fastrec.per_row` works on
-            one batch at a time and adds 2.) The loader warns if it is too small for all
-            threads.
+            one batch at a time and adds 2.) The loader warns if `prefetch` is too small
+            for all threads.
         on_error : {"raise", "skip", "resync", "mask"}, optional
             Policy for rows that cannot be read; see `fastrec.open`. By default the
-            dataset's.
+            dataset's policy.
         max_errors : int, optional
             Maximum number of rows to skip or mask per epoch and rank, by `on_error` and
-            `on_transform_error` together. The next one raises its error. By default
-            unlimited.
+            `on_transform_error` together. The next such row raises its error. The
+            default is unlimited.
         transform : callable, optional
             ``transform(batch)`` or ``transform(batch, info)``, called on every batch.
-            Returns the dict to deliver instead, of any number of rows. `info` is a
+            It returns the dict to deliver, with any number of rows. `info` is a
             `fastrec.BatchInfo`; a second parameter that has a default is passed only if
             its name is ``info``. See also `fastrec.per_row`.
         transform_threads : int, optional
             Python threads that call `transform` and decode `Image` columns; 0 does both
             inside ``next()``. By default 1, or with images one per CPU that this process
-            may use. By default, too, the threads share the rows of one batch, and
-            one thread calls a transform of whole batches.
+            may use. By default, these threads share the rows of one batch, and one
+            thread calls a transform of whole batches.
         on_transform_error : {"raise", "skip", "mask"}, default "raise"
             Policy for rows whose transform raises an exception, except MemoryError. With
             `fastrec.per_row`, ``"skip"`` skips the row, and ``"mask"`` sets the columns
             of ``out`` to zero and ``__valid__`` to False. With any other transform,
             ``"skip"`` skips all rows of the batch and delivers the transform of an empty
-            batch, so that steps stay the same; ``"mask"`` is invalid. With
-            ``pad_last=True``, ``"skip"`` masks, too. `Loader.report` lists the rows with
-            their errors.
+            batch, so that the step count stays the same; ``"mask"`` is invalid. With
+            ``pad_last=True``, ``"skip"`` masks rows. `Loader.report` lists the rows
+            with their errors.
         memory_limit : int or str, optional
-            Bytes (``"2GB"``) that batches may take before delivery; by default an eighth
+            Maximum bytes (``"2GB"``) of undelivered batches; by default an eighth
             of the memory, at most 4 GiB. A single larger batch is delivered with a
             warning.
 
@@ -733,7 +733,7 @@ class Dataset:
     def _batches_until_damage(
         self, batch_size: int, num_threads: int | None = None
     ) -> Iterator[Batch]:
-        """Yield all batches; before damage, yield the intact records one by one."""
+        """Yield all batches; at damage, yield the intact records and raise."""
         n_read = 0
         alone: dict[str, Any] = {"rank": 0, "world_size": 1, "num_threads": num_threads}
         try:
@@ -752,7 +752,7 @@ class Dataset:
                 single_rows.seek(n_read)
                 yield from single_rows
             elif error.path is not None and error.record is not None:
-                # The index of the intact files and of the records before the damage.
+                # Index the intact files and the records before the damage.
                 file = source.files.files.index(error.path)
                 n_intact = error.record
                 if file:
@@ -776,11 +776,11 @@ class Dataset:
         return dataset.loader(batch_size, rank=0, world_size=1, num_threads=num_threads)
 
     def _rows_at_once(self) -> int:
-        """Return the number of rows in a batch of about 16 MiB, by the first rows' size."""
+        """Return the rows per batch of about 16 MiB, estimated from the first rows."""
         return rows_per_batch(self._row_bytes())
 
     def _row_bytes(self) -> float:
-        """Return the average size of the first rows in memory, without transforms."""
+        """Return the average bytes per row of the first rows, before transforms."""
         # The first rows of a pipe cannot be read again.
         self._source.files.check_no_pipes("choosing a batch size by the first rows")
         plain = self._without_transforms()

@@ -23,11 +23,11 @@ def concat(datasets: Iterable[Dataset]) -> Dataset:
     TypeError, ValueError
         If `datasets` is empty or contains anything but datasets.
     SchemaError
-        When columns are first needed, if they differ.
+        If the columns differ; raised when columns are first needed.
     """
     expected = "concat() requires a list of datasets"
     given: object = datasets
-    if isinstance(given, Dataset):  # iterable, too: over its rows
+    if isinstance(given, Dataset):  # also iterable, over its rows
         raise TypeError(f"{expected}, got {given!r}")
     parts = list(datasets)
     _check_parts(parts, expected)
@@ -57,9 +57,9 @@ def mix(
         Datasets and their weights, by name. The datasets must have the same columns
         after their transforms.
     seed : int, default 0
-        Shifts the pattern of draws. The loader's seed orders the components.
+        Shifts the pattern of draws; the loader's seed shuffles within components.
     length : int, optional
-        Rows per epoch; by default the sum over the components.
+        Rows per epoch; by default the total number of rows of the components.
     per_batch : bool, default False
         Draw all rows of a global batch from one component. If `length` is not a multiple
         of the batch size, the last batch of an epoch is short, and the rest of its draw
@@ -68,7 +68,7 @@ def mix(
     Returns
     -------
     Dataset
-        Its batches have an additional int64 column ``__source__``: the index of the
+        Batches have an additional int64 column ``__source__``: the index of the
         row's component in `components`, or -1 for padding.
 
     Raises
@@ -76,7 +76,7 @@ def mix(
     TypeError, ValueError
         If `components` is not a mapping to datasets with positive weights.
     SchemaError
-        When columns are first needed, if they differ.
+        If the columns differ; raised when columns are first needed.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def _check_parts(parts: Sequence[object], expected: str) -> None:
 
 
 def _joined_source(parts: Sequence[Dataset]) -> Source:
-    """Return the files of all parts; each part's transforms apply to its rows only."""
+    """Return a source of all parts; transforms apply only to rows of their part."""
     return Source.joined(
         [
             part._source.changed(

@@ -52,23 +52,23 @@ def open(
     Parameters
     ----------
     paths : path-like or iterable of path-like
-        A file, a glob (matches sorted by name), a directory (the TFRecord files in it and
-        below, sorted by name), or a list of these. Each may be a URL: ``s3://``,
-        ``gs://``, ``az://``, ``https://``, ``hf://``, ``file://`` or any other that
-        fsspec knows. A directory whose file names differ by a split word is an error:
-        train, test, valid, validation, val, dev or eval. A pipe, such as ``/dev/stdin``,
+        A file, a glob (matches sorted by name), a directory (all TFRecord files below
+        it, sorted by name), or a list of these. Each may be a URL: ``s3://``,
+        ``gs://``, ``az://``, ``https://``, ``hf://``, ``file://`` or any scheme that
+        fsspec supports. A directory with several splits is an error: file names
+        with train, test, valid, validation, val, dev or eval. A pipe (``/dev/stdin``)
         is read once, in order, and requires `features`.
     features : mapping of str to specs, or list of str, optional
-        The features to read, by column name. A spec may also be one of tf.io, or the name
-        of a dtype, such as ``"int64"``, for a scalar. Other features are skipped without
+        The features to read, by column name. A spec may also be a tf.io spec, or the
+        dtype of a scalar, such as ``"int64"``. Other features are skipped without
         decoding. For a list of names, specs are inferred; by default all features are
         read with inferred specs. See `Dataset.infer_schema`. `Record` reads whole
         records, which need not be tf.train.Examples.
     context_features, sequence_features : mapping of str to specs, optional
-        Instead of `features`, for records that are tf.train.SequenceExample: specs of the
-        context and of the feature lists. Feature lists accept `FixedLenSequence` (padded
+        Specs of the context and of the feature lists of tf.train.SequenceExamples,
+        instead of `features`. Feature lists accept `FixedLenSequence` (padded
         to the longest list; each step is one item), `VarLen` and `Ragged` (a
-        `RaggedArray` of steps of values). Batches have the columns of both.
+        `RaggedArray` of steps of values). Batches have the columns of both mappings.
     on_error : {"raise", "skip", "resync", "mask"}, default "raise"
         Policy for damaged records. ``"raise"`` delivers the records before the damage and
         raises. ``"skip"`` skips records that cannot be read or do not fit their spec;
@@ -76,38 +76,38 @@ def open(
         next record. ``"resync"`` searches for the next record that both checksums
         confirm; do not use it if records may contain TFRecord data. ``"mask"`` is like
         ``"skip"``, but fills a row that cannot be read with zeros and empty values, and
-        adds a bool column ``__valid__`` that is False for it. `Dataset.report` and
-        `Loader.report` list skipped regions, and the log names them.
+        adds a bool column ``__valid__`` that is False for this row. `Dataset.report`
+        and `Loader.report` list skipped regions, and the log names them.
     io : {"auto", "mmap", "pread"}
         Read files through a memory map or in blocks. ``"auto"`` maps local files and
         reads files on network file systems in blocks. The results are the same.
     compression : {"auto", None, "GZIP", "ZLIB"}
-        ``"auto"`` detects GZIP and ZLIB by the first bytes of each file. None treats all
-        files as plain, ``"GZIP"`` or ``"ZLIB"`` all as compressed.
+        ``"auto"`` detects GZIP and ZLIB from the first bytes of each file. None treats
+        all files as plain; ``"GZIP"`` and ``"ZLIB"`` treat all files as compressed.
     cache_dir : path-like, optional
-        Where to keep local copies of remote files and of compressed files, which are
-        expanded, each once, when first needed. The dataset then has random access, and
-        later epochs read no network. If a file changes, it is copied again, and the
-        earlier copy is deleted once no dataset uses it. Processes may share the
-        directory.
+        Directory for local copies of remote files and expanded copies of compressed
+        files. Each file is copied once, when first needed. The dataset then has random
+        access, and later epochs do not use the network. If a file changes, it is copied
+        again, and the earlier copy is deleted once no dataset uses it. Processes may
+        share the directory.
     cache_bytes : int or str, optional
-        Bytes of copies in `cache_dir`, as a number or as text such as ``"500GB"``; by
-        default there is no limit. The least recently used copies that no dataset uses
-        are deleted to make room. Remote files that do not fit are read over the network;
-        compressed files that do not fit raise.
+        Maximum size of the copies in `cache_dir`: a number of bytes or a string such as
+        ``"500GB"``; by default unlimited. The least recently used copies that no
+        dataset uses are deleted to make room. Remote files that do not fit are read
+        over the network; compressed files that do not fit raise an error.
     index_dir : path-like, optional
-        Where to keep indexes; by default in the user's cache.
+        Directory for indexes; by default in the user's cache.
     limits : Limits, optional
-        Bounds on what one record may cost, for files from untrusted sources.
+        Limits on memory and disk space, for files from untrusted sources.
     storage_options : mapping, optional
-        Credentials and other options for the library that reads the URLs: the options
-        of obstore's store for ``s3://``, ``gs://``, ``az://`` and ``https://``, those of
-        fsspec's filesystem for others. By default they come from the environment.
+        Credentials and other options for the library that reads the URLs: options of
+        obstore stores for ``s3://``, ``gs://``, ``az://`` and ``https://``, and options
+        of fsspec filesystems for other URLs. By default they come from the environment.
 
     Raises
     ------
     OSError
-        If a path does not exist or matches no files, or a store refuses.
+        If a path does not exist or matches no files, or a store refuses access.
     ValueError
         If an option is invalid, a URL has an unknown scheme, or a directory mixes
         splits.
@@ -183,21 +183,21 @@ def read_records(
 ) -> Iterator[bytes] | Iterator[BytesArray]:
     """Yield the serialized records of files in sequence.
 
-    Verifies both checksums of every record. It needs no index, so it starts at once.
+    Verifies both checksums of every record. Needs no index, so it starts at once.
 
     Parameters
     ----------
     paths : path-like or iterable of path-like
-        As for `fastrec.open`.
+        See `fastrec.open`.
     compression : {"auto", None, "GZIP", "ZLIB"}
-        As for `fastrec.open`.
+        See `fastrec.open`.
     batch_size : int, optional
         Yield a `BytesArray` of this many records at a time; the last may have fewer.
     num_threads : int, optional
-        Native threads that read ahead; 0 reads inside ``next()``. The default is that of
-        `Dataset.loader`.
+        Native threads that read ahead; 0 reads inside ``next()``. The default is
+        the same as for `Dataset.loader`.
     storage_options : mapping, optional
-        As for `fastrec.open`.
+        See `fastrec.open`.
 
     Yields
     ------
@@ -206,7 +206,7 @@ def read_records(
     Raises
     ------
     CorruptionError
-        At a damaged record, after yielding all records before it.
+        If a record is damaged; all records before it are yielded first.
     """
     dataset = open(
         paths,
@@ -232,7 +232,7 @@ def _batches(
     remainder: list[BytesArray] = []
     damage: Error | None = None
     batches: Iterable[Any]
-    if dataset._source.files.pipes:  # they cannot be read again up to the damage
+    if dataset._source.files.pipes:  # a pipe cannot be read twice
         batches = (BytesArray.from_list([record]) for record in dataset.records)
     else:
         loaded = dataset._batches_until_damage(batch_size, num_threads)

@@ -1,4 +1,4 @@
-"""Open the directories that tensorflow-datasets writes."""
+"""Open directories that tensorflow-datasets (TFDS) wrote."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ def open_tfds(
     limits: Limits | None = None,
     storage_options: StorageOptions | None = None,
 ) -> Dataset:
-    """Open a data set that tensorflow-datasets (TFDS) wrote, such as one of RLDS.
+    """Open a dataset that tensorflow-datasets (TFDS) wrote, such as an RLDS dataset.
 
     Reads ``dataset_info.json`` and ``features.json``, so the columns have the shapes and
     dtypes that TFDS returns. The keys of nested dicts are joined by "/". Sequences and
     the steps of an episode become a `RaggedArray`, one row per record. TFDS and
-    TensorFlow are not needed.
+    TensorFlow are not required.
 
     Parameters
     ----------
     directory : path-like
-        The directory of a version, or one above it that contains only one version of one
-        config; not the name of a data set. It may be a URL, as for `fastrec.open`.
+        The directory of a dataset version, or a parent directory with only one version
+        of one config; not the name of a dataset. It may be a URL; see `fastrec.open`.
     split : str, optional
-        As for ``tfds.load``: ``"train"``, ``"train[:80%]"``, ``"train[100:200]"``,
-        ``"train[1shard]"``, ``"train+test"`` or ``"all"``. The default is the only split.
+        Same as in ``tfds.load``: ``"train"``, ``"train[:80%]"``, ``"train[100:200]"``,
+        ``"train[1shard]"``, ``"train+test"`` or ``"all"``. By default the only split.
     features : list of str, or mapping of str to specs, optional
-        The columns to read; the name of a dict stands for all columns in it. A mapping
-        has the specs of stored features instead, as for `fastrec.open`.
+        The columns to read; the name of a dict selects all columns in it. A mapping
+        contains specs of stored features instead; see `fastrec.open`.
     images : mapping of str to Image, optional
-        How columns of images are decoded. By default images of one size are, and other
-        columns contain the bytes of files.
+        Specs that decode image columns. By default, images of a fixed size are decoded;
+        other image columns contain the encoded files as bytes.
     on_error, io, cache_dir, cache_bytes, index_dir, limits, storage_options
-        As for `fastrec.open`.
+        See `fastrec.open`.
 
     Returns
     -------
@@ -75,8 +75,8 @@ def open_tfds(
     SchemaError
         If a column cannot be read, or `features` or `images` are invalid.
     CorruptionError
-        If a file does not have the number of records that ``dataset_info.json`` lists:
-        when an epoch ends, or when its records are first numbered.
+        If the record count of a file differs from ``dataset_info.json``. Raised when an
+        epoch ends, or when the records of the file are first numbered.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def open_tfds(
 def _selected(
     dataset: Dataset, found: TfdsDirectory, pieces: Sequence[Piece]
 ) -> Dataset:
-    """Return the records of `pieces` of a dataset that has one file for each."""
+    """Return the records of `pieces`; the dataset has one file per piece."""
     lengths = tuple(found.lengths[piece.split][piece.shard] for piece in pieces)
     source = dataset._source.changed(
         lambda reading: dataclasses.replace(reading, record_counts=lengths)
@@ -123,7 +123,7 @@ def _selected(
     ):
         return Dataset(source)
     if source.files.on_error != "raise":
-        source.check_counts(allows_gaps=False)  # which would change the numbers
+        source.check_counts(allows_gaps=False)  # gaps would change record numbers
     begins = itertools.accumulate(lengths, initial=0)
     ranges = tuple(
         range(first + piece.begin, first + piece.end)
@@ -151,7 +151,7 @@ def _schema(
 
 
 def _chosen(names: Iterable[str | bytes], columns: Sequence[str]) -> list[str]:
-    """Return the columns of the features `names`, which may be dicts of columns."""
+    """Return the columns that `names` selects; a dict selects all columns in it."""
     chosen: dict[str, None] = {}
     for name in names:
         below = [c for c in columns if c == name or c.startswith(f"{name!s}/")]

@@ -1,4 +1,4 @@
-"""Records: the serialized records of a dataset; and the forms of an index."""
+"""Records: the serialized records of a dataset, and checks of record numbers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _READ_AT_ONCE = 16
 class Records:
     """The serialized records of a dataset, each verified by both checksums.
 
-    ``records[i]`` is ``bytes``; a slice, an index array or a mask gives a `BytesArray`.
+    ``records[i]`` is ``bytes``; a slice, index array or mask returns a `BytesArray`.
 
     Raises
     ------
     CorruptionError
-        When reading a damaged record.
+        If a record to read is damaged.
     """
 
     def __init__(self, source: Source, pool: _core.BlockPool) -> None:
@@ -65,7 +65,7 @@ class Records:
                 records = self._read(np.array(numbers, dtype=np.int64))
             except Error as error:
                 if error.code == "index_mismatch":
-                    raise  # the numbers may be those of other records now
+                    raise  # the numbers may now refer to other records
                 # Read one by one, to yield the intact records before the damage.
                 yield from map(self.__getitem__, numbers)
             else:
@@ -92,7 +92,7 @@ def is_one(index: object) -> bool:
 
 
 def checked_number(number: int, n_records: int) -> int:
-    """Return a record number as non-negative, or raise an IndexError."""
+    """Return a record number counted from 0, or raise an IndexError."""
     if not -n_records <= number < n_records:
         raise IndexError(
             f"record {number} is out of range: the dataset has {n_records:,} records"

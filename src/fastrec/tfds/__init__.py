@@ -1,1 +1,1 @@
-"""Directories that tensorflow-datasets writes: splits, slices and features."""
+"""Read directories of tensorflow-datasets: splits, slices and features."""

@@ -1,4 +1,4 @@
-"""features.json -> the columns that a TFDS data set stores -> specs.
+"""Convert features.json of TFDS to stored columns, and stored columns to specs.
 
 TFDS flattens nested dicts to keys joined by "/", and stores each leaf of the tree as one
 feature of a tf.train.Example.
@@ -28,7 +28,7 @@ from fastrec.features.image import Image, List
 from fastrec.features.ragged import Ragged
 from fastrec.features.schema import Schema
 
-# Sizes, with None for those that differ between records.
+# Sizes of dimensions; None means that the size differs between records.
 Shape: TypeAlias = "tuple[int | None, ...]"
 
 _PACKAGE = "tensorflow_datasets."
@@ -37,10 +37,10 @@ _N_NAMES_SHOWN = 5
 
 @dataclass(frozen=True)
 class StoredColumn:
-    """A leaf of the tree of features.
+    """A leaf of the feature tree.
 
-    `connector` is the name of its class, and `lengths` are those of the sequences that
-    contain it, from the outermost to the innermost.
+    `connector` is the class name of the feature. `lengths` are the lengths of the
+    sequences that contain the feature, from the outermost to the innermost.
     """
 
     name: str
@@ -52,13 +52,13 @@ class StoredColumn:
     is_optional: bool = False
     n_classes: int | None = None
     names_file: str = ""
-    unsupported: str = ""  # why it cannot be read
+    unsupported: str = ""  # why the column cannot be read
 
 
 def columns_of(tree: object) -> dict[str, StoredColumn]:
     """Return the columns of a features.json, in its order.
 
-    Raises a SchemaError if it has another structure.
+    Raises a SchemaError if the file has an unexpected structure.
     """
     columns: dict[str, StoredColumn] = {}
     try:
@@ -82,7 +82,7 @@ def columns_of(tree: object) -> dict[str, StoredColumn]:
 
 
 def _leaves(node: object, at: StoredColumn) -> Iterator[StoredColumn]:
-    """Yield the columns below a node, which is in the sequences of `at`."""
+    """Yield the columns below a node; `at` has its path and enclosing sequences."""
     path, content = _class_and_content(node)
     name = path.rpartition(".")[2]
     at = replace(at, connector=name)
@@ -105,7 +105,7 @@ def _leaves(node: object, at: StoredColumn) -> Iterator[StoredColumn]:
 
 
 def _leaf(at: StoredColumn, content: Mapping[str, Any]) -> StoredColumn:
-    """Return a column with the arguments of its connector."""
+    """Return the column of a leaf, with the arguments of its connector."""
     connector = at.connector
     is_optional = bool(proto_field(content, "optional", False))
     if connector == "Text":
@@ -166,7 +166,7 @@ def _class_and_content(node: object) -> tuple[str, Mapping[str, Any]]:
 
 
 def proto_field(content: Mapping[str, Any], name: str, default: Any) -> Any:
-    """Return a field by its name in protos, or by that of protos as JSON."""
+    """Return a proto field by its name or its camelCase JSON name."""
     first, *words = name.split("_")
     as_json = first + "".join(word.capitalize() for word in words)
     value = content.get(name, content.get(as_json))
@@ -174,7 +174,7 @@ def proto_field(content: Mapping[str, Any], name: str, default: Any) -> Any:
 
 
 def _below(at: StoredColumn, key: str) -> StoredColumn:
-    """Return the column of a key of a dict."""
+    """Return the column of a key in a FeaturesDict."""
     file, part = at.names_file, key.replace("/", ".")
     return replace(
         at,
@@ -216,17 +216,17 @@ def schema_of(
 ) -> Schema:
     """Return the schema of the columns `names`.
 
-    `images` are specs of columns with images, in place of those that features.json
-    describes. `class_names` are the names of the classes of columns, and `source` is for
-    the repr and for errors. Raises a SchemaError if a column cannot be read, or `images`
-    names a column without images.
+    `images` contains specs that replace the image specs of features.json. `class_names`
+    contains the class names by column. `source` appears in the repr and in errors.
+    Raises a SchemaError if a column cannot be read, or `images` names a column without
+    images.
     """
     for name in images:
         if name not in columns or columns[name].encoding != "image":
             listed = [each for each in columns if columns[each].encoding == "image"]
             having = ", ".join(map(repr, listed)) or "none"
             raise SchemaError(
-                f"images= must name columns of images, got {name!r}; there are {having}"
+                f"images= must name image columns, got {name!r}; there are {having}"
             )
     specs = {name: _spec(columns[name], images.get(name)) for name in names}
     notes = {name: _note(columns[name], class_names.get(name, ())) for name in names}
@@ -258,7 +258,7 @@ def _spec(column: StoredColumn, image: Image | None) -> Spec:
 
 
 def _stored(column: StoredColumn, shape: Shape, dtype: str) -> Spec:
-    """Return the spec of a list of values, as ``example_serializer.py`` writes it."""
+    """Return the spec of values in the layout of TFDS's ``example_serializer.py``."""
     name, rank, sizes = column.name, len(column.lengths), column.lengths + shape
     n_unknown = sizes.count(None)
     if None in shape and (rank > 1 or n_unknown > 1):
@@ -284,7 +284,7 @@ def _known(sizes: Shape) -> tuple[int, ...]:
 
 
 def _default(dtype: str, shape: Shape) -> object:
-    """Return the value that TFDS reads from records without an optional feature."""
+    """Return the value that TFDS returns if a record lacks an optional feature."""
     if dtype == "string":
         return np.full(_known(shape), b"", object)
     kind = numpy_dtype(dtype)
@@ -306,7 +306,7 @@ def _encoded(column: StoredColumn) -> Spec:
 
 
 def _image(column: StoredColumn, image: Image | None) -> Spec:
-    """Return the spec of images: of their files, if their sizes are not known."""
+    """Return the spec of images, or of encoded files if the size is unknown."""
     *sizes, n_channels = column.shape
     is_fixed = len(sizes) == 2 and None not in sizes
     is_readable = is_fixed and n_channels in (1, 3, 4) and len(column.lengths) < 2
@@ -317,7 +317,7 @@ def _image(column: StoredColumn, image: Image | None) -> Spec:
 
 
 def _listed(column: StoredColumn, item: Image | Raw) -> Spec:
-    """Return the spec of byte strings in the sequences of a column."""
+    """Return the spec of encoded items, as a `List` if the column is a sequence."""
     if not column.lengths:
         return item
     if len(column.lengths) > 1:
@@ -340,7 +340,7 @@ def _note(column: StoredColumn, class_names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, repr=False)
 class _Uint64(Spec):
-    """A spec of int64 values whose bits are those of uint64."""
+    """Spec of uint64 values that are stored as int64 with the same bits."""
 
     spec: Any
     _is_plain = False

@@ -1,4 +1,4 @@
-"""TfdsDirectory: dataset_info.json, features.json and the names of shards."""
+"""TfdsDirectory: read dataset_info.json, features.json and shard names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FEATURES = "features.json"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _TFRECORD = "tfrecord"
 _MAX_LISTED = 5
-_MIN_DIGITS = 5  # of the number of a shard
+_MIN_DIGITS = 5  # of a shard number
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class _Folder:
     """A directory or a URL; its `str` has no credentials."""
 
     given: str
-    top: str  # a RemotePath of a URL
+    top: str  # a RemotePath for a URL
     options: StorageOptions | None = None
 
     def __str__(self) -> str:
@@ -39,18 +39,18 @@ class _Folder:
 
     @property
     def is_listable(self) -> bool:
-        """Whether `matches` works: a plain HTTP server lists nothing."""
+        """Whether `matches` works; plain HTTP servers cannot list files."""
         return not (isinstance(self.top, RemotePath) and is_http(self.given))
 
     def path(self, name: str) -> str:
-        """Return the path of a file in it."""
+        """Return the path of a file in the folder."""
         if isinstance(self.top, RemotePath):
             key = f"{self.top.key}/{name}".removeprefix("/")
             return self.top.sibling(Entry(key, -1, ""))
         return os.path.join(self.top, name)
 
     def matches(self, pattern: str) -> dict[str, str]:
-        """Return the paths of the files that match a glob, by their names in it."""
+        """Return the paths of files that match a glob, by name in the folder."""
         is_url = isinstance(self.top, RemotePath)
         top = self.given if is_url else glob.escape(self.top)
         try:
@@ -71,7 +71,7 @@ class _Folder:
             return file.read()
 
     def json(self, name: str) -> Mapping[str, Any]:
-        """Return the content of a JSON file, a dict."""
+        """Return the dict in a JSON file, or raise a ValueError."""
         try:
             content: object = json.loads(self.read(name))
         except (ValueError, RecursionError) as error:
@@ -83,7 +83,7 @@ class _Folder:
         raise ValueError(f"cannot read {self.path(name)!r}: {reason}")
 
     def missing(self, reason: str, name: str = "") -> FileNotFoundError:
-        """Return the error for a file that does not exist, or for the folder."""
+        """Return a FileNotFoundError for a file or, without `name`, for the folder."""
         path = self.path(name) if name else self.top
         return FileNotFoundError(errno.ENOENT, reason, str(path))
 
@@ -91,7 +91,7 @@ class _Folder:
 def _found(
     given: str | os.PathLike[str], storage_options: StorageOptions | None
 ) -> _Folder:
-    """Return the folder of a version: `given`, or the only one below it."""
+    """Return the folder of a version: `given`, or the only version below it."""
     path: object = given
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"directory must be a path or URL, got {type(given).__name__}")
@@ -102,7 +102,7 @@ def _found(
     else:
         top = _Folder(text, path_of_url(text))
     names: list[str] = []
-    for above in ("", "*/", "*/*/"):  # a version, or a config and a version
+    for above in ("", "*/", "*/*/"):  # below: a version, or a config and a version
         if above and not top.is_listable:
             break
         found = top.matches(f"{above}{INFO}")
@@ -117,21 +117,21 @@ def _found(
         if len(names) > _MAX_LISTED:
             listed += f" and {len(names) - _MAX_LISTED:,} more"
         raise ValueError(
-            f"directory must contain one version of one data set, got {str(top)!r} with "
+            f"directory must contain one version of one dataset, got {str(top)!r} with "
             f"{listed}; pass one of them"
         )
     raise top.missing(
         f"No {INFO} in the directory. open_tfds() takes a directory, such as "
-        "'tensorflow_datasets/mnist/3.0.1', and downloads nothing; fastrec.open reads "
-        "TFRecord files without it"
+        "'tensorflow_datasets/mnist/3.0.1', and downloads nothing; fastrec.open "
+        "reads TFRecord files without metadata"
     )
 
 
 @dataclass(frozen=True)
 class TfdsDirectory:
-    """What the metadata of a data set of TFDS contains.
+    """The metadata of a TFDS dataset.
 
-    `lengths` are the numbers of records in each shard of each split.
+    `lengths` contains the number of records in each shard, by split.
     """
 
     folder: _Folder
@@ -149,7 +149,7 @@ class TfdsDirectory:
         """Read the metadata in a directory or URL, or in the only version below it.
 
         Raises an OSError if a file cannot be read, and a ValueError if there are several
-        versions, no splits, or files of another format.
+        versions, no splits, or no files of TFRecord format.
         """
         folder = _found(directory, storage_options)
         info, path = folder.json(INFO), str(folder)
@@ -184,9 +184,9 @@ class TfdsDirectory:
         return f"TFDS {self.name} {self.version}"
 
     def shards(self, pieces: Iterable[tuple[str, int]]) -> list[str]:
-        """Return the paths of shards, given by split and number.
+        """Return the paths of shards; `pieces` are pairs of split and shard number.
 
-        Raises a FileNotFoundError if one does not exist.
+        Raises a FileNotFoundError if a shard does not exist.
         """
         wanted = [(split, self._shard_name(split, number)) for split, number in pieces]
         if not self.folder.is_listable:
@@ -220,7 +220,7 @@ class TfdsDirectory:
             "NUM_SHARDS": total,
             "SHARD_X_OF_Y": f"{index}-of-{total}",
         }
-        # Not str.format, whose fields may have any width.
+        # Not str.format, because a template could request a huge width.
         name = re.sub(r"{(\w+)}", lambda field: values.get(field[1], "{"), template)
         is_outside = os.path.isabs(name) or ".." in name.split("/")
         if "{" in name or "}" in name or is_outside:
@@ -230,13 +230,13 @@ class TfdsDirectory:
         return name
 
     def columns(self) -> dict[str, StoredColumn]:
-        """Return the columns of features.json, which TFDS before version 4 has not."""
+        """Return the columns of features.json, which TFDS 4 and later writes."""
         return columns_of(self.folder.json(_FEATURES))
 
     def class_names(
         self, columns: Mapping[str, StoredColumn], names: Sequence[str]
     ) -> dict[str, list[str]]:
-        """Return the names of the classes of the columns `names` that have such."""
+        """Return class names by column, for columns `names` that have a names file."""
         found = {}
         for name in names:
             column = columns[name]
@@ -258,7 +258,7 @@ class TfdsDirectory:
 
 
 def _split(proto: Mapping[str, Any]) -> tuple[str, tuple[int, ...], str]:
-    """Return the name, the shard lengths and the names of files of a split."""
+    """Return the name, the shard lengths and the file name template of a split."""
     lengths = tuple(int(n) for n in proto_field(proto, "shard_lengths", ()))
     if min(lengths, default=0) < 0:
         raise ValueError(f"shard lengths must not be negative, got {min(lengths)}")

@@ -1,6 +1,6 @@
-"""The slicing API of TFDS: "train[10:20%]+test" -> records of shards.
+"""The slicing API of TFDS: convert "train[10:20%]+test" to records of shards.
 
-The grammar and the rounding are those of ``tensorflow_datasets/core/splits.py``.
+The grammar and the rounding follow ``tensorflow_datasets/core/splits.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EXAMPLES = "'train', 'train[:80%]', 'train[100:200]', 'train[1shard]' or 'train
 
 
 class Piece(NamedTuple):
-    """Records `begin` to `end` of one shard of a split."""
+    """Records ``begin:end`` of one shard of a split."""
 
     split: str
     shard: int
@@ -28,11 +28,11 @@ class Piece(NamedTuple):
 
 
 def pieces_of(split: str, lengths: Mapping[str, Sequence[int]]) -> list[Piece]:
-    """Return the records that a split selects.
+    """Return the shard pieces that a split selects.
 
-    `split` is a split, a slice of one, or several joined by ``+``; "all" is every split.
-    `lengths` are the numbers of records in each shard of each split. Raises a ValueError
-    if `split` is malformed, names no split, or selects no records.
+    `split` is a split name, a slice of a split, or several joined by ``+``; "all" means
+    every split. `lengths` contains the number of records in each shard, by split.
+    Raises a ValueError if `split` is malformed or unknown, or selects no records.
     """
     given: object = split
     if not isinstance(given, str):
@@ -73,7 +73,7 @@ def _pieces(term: str, split: str, lengths: Mapping[str, Sequence[int]]) -> list
 
 
 def _bounds(text: str, split: str, shards: Sequence[int]) -> tuple[int, int]:
-    """Return the first record of a slice, and the end of the last one."""
+    """Return the begin and end record numbers of a slice; the end is exclusive."""
     parts = [match for part in text.split(":") if (match := _BOUND.fullmatch(part))]
     units = {part[2] for part in parts} - {None}
     if (
@@ -84,7 +84,7 @@ def _bounds(text: str, split: str, shards: Sequence[int]) -> tuple[int, int]:
         or (len(parts) == 1 and units != {"shard"})
     ):
         raise _malformed(split)
-    (unit,) = units or {""}  # of both bounds, if only one has it
+    (unit,) = units or {""}  # the unit of one bound applies to both
     number = float if unit == "%" else int
     try:
         low, *rest = [None if part[1] is None else number(part[1]) for part in parts]

@@ -1,1 +1,1 @@
-"""Writing: `Writer`, shards and output files."""
+"""Write TFRecord files: `Writer`, shards and output files."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("fastrec")
 
 _MAX_WRITE_BYTES = 1 << 30  # macOS rejects writes of 2 GiB
-# Errors of os.link on file systems without hard links (FAT, many in user space).
+# Errors of os.link on file systems without hard links (FAT, many FUSE file systems).
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 # The damage that a crash leaves at the end of a file. After any other damage, intact
 # records may follow.
@@ -43,8 +43,8 @@ _CRASH_CODES = ("truncated_header", "truncated_record", "trailing_zeros")
 def resolved(path: str, *, overwrite: bool, directory: str = "") -> str:
     """Return the absolute path of a new file, with links resolved.
 
-    A relative path starts at `directory`. Raises an OSError if an existing file must not
-    or cannot be replaced, or if the directory does not exist.
+    `directory` is the base of a relative path. Raises an OSError if an existing file
+    must not or cannot be replaced, or if the directory does not exist.
     """
     if isinstance(path, RemotePath):
         if not overwrite and exists(path):
@@ -56,7 +56,7 @@ def resolved(path: str, *, overwrite: bool, directory: str = "") -> str:
             os.lstat(absolute)
             if not overwrite:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            # A rename would replace a device by a file.
+            # A rename would replace a device with a file.
             mode = os.stat(absolute).st_mode
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -83,7 +83,7 @@ def _named(path: str) -> Iterator[None]:
 class OutputFile:
     """A new file with a temporary name until it is published; errors name `path`.
 
-    With `append_at`, it is an existing file instead, which is truncated to this many
+    With `append_at`, the file exists already, and `open` truncates it to this many
     bytes. The constructor does not create the file, so that `discard` can remove it
     after an interrupt inside `open`.
     """
@@ -107,7 +107,7 @@ class OutputFile:
         self._file: io.FileIO | None = None
 
     def open(self) -> None:
-        """Create the file, which must not exist, or open the one to append to."""
+        """Create the file, which must not exist, or open a file to append."""
         if self._append_at is not None:
             with _named(self.path):
                 self._file = io.FileIO(self.current_path, "r+b")
@@ -144,10 +144,10 @@ class OutputFile:
             file.close()
 
     def publish(self, path: str, target: str, *, sync: bool) -> None:
-        """Rename the file to its final name, or upload it, unless it has been appended to.
+        """Rename or upload the file to its final path; do nothing after an append.
 
-        Renames its index, too. `sync` also flushes the directory. Raises an OSError if a
-        file exists there that must not be replaced.
+        Renames its index, too. `sync` also flushes the directory. Raises an OSError if
+        the target exists and must not be replaced.
         """
         if self._append_at is not None:
             self.is_published = True
@@ -170,7 +170,7 @@ class OutputFile:
         rename_index(temporary, target)
 
     def discard(self) -> None:
-        """Remove the file, or what was appended, unless it is published."""
+        """Remove the file, or the appended records, unless the file is published."""
         if self.is_published:
             return
         if self._append_at is not None and self._file is not None:
@@ -183,7 +183,7 @@ class OutputFile:
 
 
 def _rename_to_new(path: str, target: str) -> None:
-    """Rename a file by linking it, because a rename would replace an existing file."""
+    """Rename a file with a hard link, which never replaces an existing file."""
     try:
         os.link(path, target)
     except OSError as error:
@@ -198,7 +198,7 @@ def _rename_to_new(path: str, target: str) -> None:
 
 
 def _upload(path: str, target: RemotePath, *, overwrite: bool) -> None:
-    """Upload a file; the object appears complete or not at all. A signal aborts it."""
+    """Upload a file, completely or not at all. A signal aborts the upload."""
     is_cancelled = threading.Event()
 
     def check() -> None:

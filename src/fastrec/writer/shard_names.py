@@ -1,4 +1,4 @@
-"""Names of shards: a path or pattern -> final, temporary and lock file names.
+"""Shard names: the final, temporary and lock file names of a path or pattern.
 
 ::
 
@@ -23,10 +23,10 @@ from fastrec.storage.remote import RemotePath, exists, remote_path
 from fastrec.storage.stores import Entry, StorageOptions
 from fastrec.storage.urls import is_http, redacted
 
-# File systems allow 255; the rest is for the additions above.
+# File systems allow 255 bytes; the rest is for the affixes above.
 _MAX_NAME_BYTES = 200
 
-# A field of a pattern; "{{shard}}" is text.
+# A field of a pattern; "{{shard}}" is literal text.
 _FIELD = re.compile(r"(?<!\{)(?:\{\{)*\{(shard|num_shards)[:}]")
 
 # Integer formats that `existing` can match.
@@ -80,7 +80,7 @@ class ShardNames:
         return self._path_of(name)
 
     def existing(self) -> list[str]:
-        """Return the existing files that match, with any numbers."""
+        """Return the existing files that match the path or pattern."""
         if not self.is_pattern:
             path = self.name(0, None)
             return [path] if exists(path) else []
@@ -115,11 +115,11 @@ class ShardNames:
 
     @property
     def lock(self) -> str:
-        """The file that the writer of these shards locks."""
+        """The path of the lock file for writers of these shards."""
         return os.path.join(self._directory, f".{self._name}.lock")
 
     def temporary(self, directory: str, token: str, shard: int) -> str:
-        """Return the temporary path of a shard; `directory` is that of a local target."""
+        """Return the temporary path of a shard, in `directory` for a local target."""
         if self._remote is not None:
             directory = self._directory
         return os.path.join(directory, f".{self._name}.{token}-{shard}.tmp")
@@ -169,7 +169,7 @@ def _fields(pattern: str) -> list[str]:
 
 
 def _short(name: str) -> str:
-    """Return `name`, abbreviated with a hash if it is too long to be extended."""
+    """Return `name`, shortened with a hash if it leaves no room for affixes."""
     encoded = os.fsencode(name)
     if len(encoded) <= _MAX_NAME_BYTES:
         return name

@@ -1,4 +1,4 @@
-"""Frames -> shards -> files.
+"""Divide frames into shards, and write the shards to files.
 
 ::
 
@@ -6,7 +6,7 @@
 
 A *lane* holds one open shard. There is either one lane, in which shards follow each
 other, or one lane per shard. Threads compress and write. The caller submits frames, and
-waits while too many bytes are in flight. The files do not depend on the threads.
+waits while too many bytes are in flight. The thread count does not affect the files.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _MAX_TASKS_IN_FLIGHT = 128
 
 @dataclass(frozen=True)
 class ShardOptions:
-    """How records are divided into files and written.
+    """Options for dividing records into shards and writing them.
 
     `max_bytes` and `max_records` limit a shard, before compression. `together` publishes
     files only when all are complete. `sync` flushes a file to the disk before it is
-    renamed. With 0 threads the caller compresses and writes.
+    renamed. With ``n_threads=0``, the caller compresses and writes.
     """
 
     overwrite: bool = False
@@ -66,12 +66,12 @@ class ShardOptions:
 
 
 class ShardWriter:
-    """Writes frames to the shards of `names`.
+    """Writer of frames to the shards of `names`.
 
-    With `n_lanes`, this many shards are open at once; otherwise they follow each other,
-    with `counts` records each if these are given. `append` continues a single file if it
-    exists. The constructor raises an OSError if a file must not be replaced or another
-    writer has locked these names.
+    With `n_lanes`, this many shards are open at once. Otherwise shards follow each
+    other; `counts` sets the number of records in each. `append` continues a single file
+    if it exists. The constructor raises an OSError if a file must not be replaced or
+    another writer has locked these names.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class ShardWriter:
                 error.strerror = "another writer is writing this file"
             raise
         self._replaced = names.existing()
-        # Publish at the end if names need the number of shards. Also if shards are
-        # replaced, so that readers never see shards of both datasets.
+        # Publish at the end if names need the number of shards, or if shards are
+        # replaced, so that readers never see a mix of old and new shards.
         self._waits = (
             options.together
             or names.has_num_shards
@@ -155,7 +155,7 @@ class ShardWriter:
             offsets = offsets[n:]
 
     def _n_that_fit(self, shard: _Shard, offsets: NDArray[np.uint64]) -> int:
-        """Return how many of the frames fit into a shard."""
+        """Return the number of frames that fit into a shard."""
         n = len(offsets) - 1
         if shard.number + 1 < len(self._counts):
             return min(n, self._counts[shard.number] - shard.n_records)
@@ -164,13 +164,13 @@ class ShardWriter:
         if self._options.max_bytes is not None:
             end = int(offsets[0]) + max(0, self._options.max_bytes - shard.n_bytes)
             n = min(n, int(np.searchsorted(offsets, np.uint64(end), "right")) - 1)
-        return n or int(shard.n_records == 0)  # a shard has a record of any size
+        return n or int(shard.n_records == 0)  # an empty shard accepts any record
 
     def _end(self, shard: _Shard) -> None:
         self._run(shard.end(waits=self._waits), 0)
 
     def _run(self, task: Callable[[], object], n_bytes: int) -> None:
-        """Run a task that holds `n_bytes`, in a thread; wait while too much is in flight."""
+        """Run a task of `n_bytes` in a thread; wait while too much is in flight."""
         if self._options.n_threads == 0:
             task()
             return
@@ -257,7 +257,7 @@ class ShardWriter:
         self.attempt(self._end_all)
 
     def _end_all(self) -> None:
-        while len(self._shards) < len(self._counts):  # the rest has no records
+        while len(self._shards) < len(self._counts):  # the rest is empty
             self._lanes.append(self._open_shard())
         lanes, self._lanes = self._lanes, []
         for shard in lanes:
@@ -312,7 +312,7 @@ class ShardWriter:
     def _open_shard(self, *, is_appended: bool = False) -> _Shard:
         number, options = len(self._shards), self._options
         offsets = np.zeros(1, np.uint64)
-        if is_appended:  # the lock keeps others from truncating it
+        if is_appended:  # the lock keeps other writers out
             path = self._names.path
             target = resolved(path, overwrite=True)
             offsets = end_of_records(path)
@@ -357,7 +357,7 @@ class ShardWriter:
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            # Two calls of C code come first: another signal may interrupt later steps.
+            # Call only C code first, because another signal may interrupt Python code.
             if not self._failures:
                 self._failures.append(error)
             try:
@@ -369,7 +369,7 @@ class ShardWriter:
 
 
 def _unless_failed(task: Callable[[], object], failures: list[BaseException]) -> None:
-    """Run a task unless an earlier one has failed; record its error."""
+    """Run a task unless an earlier task has failed; record its error."""
     if failures:
         return
     try:
@@ -387,7 +387,7 @@ def _remove_rest(lock: FileLock, shards: Sequence[_Shard]) -> None:
 
 
 class _Shard:
-    """One shard: its file, and the pieces to be written to it."""
+    """One shard: its file and the pieces to write."""
 
     def __init__(
         self,
@@ -415,7 +415,7 @@ class _Shard:
     def add(
         self, data: NDArray[np.uint8], offsets: NDArray[np.uint64]
     ) -> Callable[[], object]:
-        """Add frames, the first of which begins at byte 0; return the task that writes them."""
+        """Add frames with offsets from 0; return the task that writes the frames."""
         self._offsets.append(offsets[1:] + np.uint64(self.n_bytes))
         if self._options.compression is not None:
             footers = (offsets[1:] - np.uint64(4))[:, None] + np.arange(4, dtype="u8")
@@ -436,7 +436,7 @@ class _Shard:
         return partial(self._commit, next(self._sequence), finish)
 
     def _commit(self, number: int, write: Callable[[], object]) -> None:
-        """Run all writes that are next in sequence, unless another thread runs them."""
+        """Run the next writes in sequence, unless another thread is running writes."""
         self._ready[number] = write
         while self._n_done in self._ready and self._writing.acquire(blocking=False):
             try:

@@ -1,4 +1,4 @@
-"""Writer: rows and columns -> TFRecord files."""
+"""Writer: write rows and columns to TFRecord files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
 # Bytes passed to ShardWriter at once: enough to hide the cost of Python, and few enough
-# that many open shards take little memory.
+# that many open shards use little memory.
 _CHUNK_BYTES = 1 << 20
 _MIN_CHUNK_BYTES = 64 << 10
 _MAX_BUFFERED_BYTES = 64 << 20
@@ -51,14 +51,14 @@ _writers: dict[weakref.ref[Writer], tuple[int, str]] = {}
 
 
 class Writer:
-    """Writes a TFRecord file or shards; a file appears complete or not at all.
+    """Writer of a TFRecord file or shards; a file appears complete or not at all.
 
     A file has a hidden temporary name in its directory, ``.NAME.*.tmp``, until it is
     complete and flushed to the disk. `close` renames a single file; shards are renamed
     as they fill up, or by `close` if their names contain the number of shards.
-    `discard`, and leaving the ``with`` block by an exception, remove the temporary
-    files. If a process is killed, the next writer of the same path removes them; until
-    then, ``fastrec repair`` recovers their records.
+    `discard`, or an exception in the ``with`` block, removes the temporary files. If a
+    process is killed, the next writer of the same path removes them; until then,
+    ``fastrec repair`` recovers their records.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Writer:
         shortly before a power cut may be missing, truncated or partly zero.
     num_threads : int, optional
         Threads that encode batches, compress and write; 0 uses the caller's thread. By
-        default one per usable CPU. The files do not depend on it.
+        default one per usable CPU. The number does not affect the files.
     storage_options : mapping, optional
         Credentials and other options for the library that writes a URL, as for
         `fastrec.open`.
@@ -127,8 +127,8 @@ class Writer:
     earlier records, because such files are read fastest. Integers are converted to
     floats in a feature that had floats before; floats after integers are an error.
 
-    The index of a plain file, or the record count of a compressed one, is stored for
-    readers. Threads may share a writer.
+    The writer stores the index of a plain file, or the record count of a compressed
+    file, for readers. Threads may share a writer.
 
     Examples
     --------
@@ -208,7 +208,7 @@ class Writer:
         )
         frame, _ = calling_frame()
         self._code, self._line = frame.f_code, frame.f_lineno
-        del frame  # it refers to this writer
+        del frame  # the frame refers to this writer
         begin = partial(ShardWriter, names, options, self._n_lanes, append=append)
         key = (os.getpid(), names.lock)
         try:
@@ -222,7 +222,7 @@ class Writer:
         self._buffers = [
             _core.FrameBuffer(self._pool) for _ in range(self._n_lanes or 1)
         ]
-        self._spread = np.zeros(2, np.int64)  # records and bytes that bypassed these
+        self._spread = np.zeros(2, np.int64)  # records and bytes not in `_buffers`
         self._order = _core.FeatureOrder()
         self._sequence_order = _core.SequenceOrder()
         # The layout of the last batch, which the next one probably shares.
@@ -230,7 +230,7 @@ class Writer:
         # Records in all lanes; None after an interrupt.
         self._n_assigned: int | None = 0
         self._lock = threading.RLock()
-        # Not the shards: they hold errors, whose tracebacks refer to this writer.
+        # Do not pass the shards: tracebacks of their errors refer to this writer.
         lost = partial(_n_records, self._buffers, self._spread)
         weakref.finalize(self, _discard_unclosed, self._path, self._shards.pool, lost)
 
@@ -240,7 +240,7 @@ class Writer:
         Parameters
         ----------
         row : mapping of str or bytes to values
-            Values as for `encode_example`; those with a spec may be arrays of any
+            Values as for `encode_example`; values with a spec may be arrays of any
             dimensions.
 
         Raises
@@ -255,7 +255,7 @@ class Writer:
         self._add(lambda buffer: buffer.add_example(row, self._order))
 
     def write_batch(self, columns: Mapping[Any, Any], /) -> None:
-        """Write the rows of columns, each as a tf.train.Example.
+        """Write each row of a batch of columns as a tf.train.Example.
 
         Parameters
         ----------
@@ -275,7 +275,7 @@ class Writer:
             numpy.ma.MaskedArray                 like its data; masked rows omit it
             ===================================  =========================================
 
-            Tensors and series of other libraries are converted by NumPy.
+            NumPy converts tensors and series of other libraries.
 
         Raises
         ------
@@ -323,15 +323,15 @@ class Writer:
         Parameters
         ----------
         context : mapping of str or bytes to values, optional
-            As for `write`.
+            See `write`.
         feature_lists : mapping of str or bytes to iterables of values, optional
-            Each is an iterable of steps, and a step is the value of a feature: lists,
-            arrays of shape (steps,) or (steps, k), a `BytesArray`, a `RaggedArray`.
+            Each feature list is an iterable of steps: a list of feature values, an
+            array of shape (steps,) or (steps, k), a `BytesArray` or a `RaggedArray`.
 
         Raises
         ------
         ValueError, TypeError, OSError
-            As for `write`.
+            See `write`.
         """
         context = {} if context is None else context
         if self._features:
@@ -428,7 +428,7 @@ class Writer:
                 self._flush(lane)
 
     def _take_n_assigned(self) -> int:
-        """Return the records in all lanes; unset the count until the caller updates it."""
+        """Return the record count of all lanes; unset it until the caller sets it."""
         n_assigned, self._n_assigned = self._n_assigned, None
         return self.n_records if n_assigned is None else n_assigned
 
@@ -481,11 +481,11 @@ def _n_records(
 
 
 def _end_abandoned(key: tuple[int, str], refusal: BlockingIOError) -> bool:
-    """Discard the writer that holds a lock, and return True, if its creator failed.
+    """Discard an abandoned writer that holds a lock; return whether one existed.
 
     The creator is a cell of a notebook, or a function, that ended with an unhandled
     exception. Variables and the traceback of the exception keep the writer alive.
-    Otherwise, the refusal names the creator.
+    Otherwise, add the line of the creator to the error `refusal`.
     """
     found = [ref() for ref, its_key in _writers.copy().items() if its_key == key]
     if not found or (writer := found[-1]) is None:
