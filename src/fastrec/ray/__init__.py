@@ -1,4 +1,4 @@
-"""Ray: read TFRecord files as Ray Data datasets, and write datasets as TFRecord files.
+"""Ray: read TFRecord files as Ray Data datasets, and write TFRecord files.
 
 >>> import fastrec as fr
 >>> ds = fr.ray.read_tfrecords("train-*.tfrecord")  # doctest: +SKIP

@@ -1,12 +1,12 @@
-"""Blocks of Ray Data, which are Arrow tables: from datasets, and to columns for writers.
+"""Convert datasets to blocks of Ray Data (Arrow tables), and blocks to columns.
 
-Ray has extension types for tensors. Batches of NumPy arrays have arrays ``(n, k, ...)``.
+Ray has Arrow extension types for tensors; NumPy batches have arrays ``(n, k, ...)``.
 
 ====================================  =================================================
 rows of numbers of one shape          read as tensors, and written as ndarray
-                                      ``(n, ...)``: for `Raw` if it has three or more
+                                      ``(n, ...)``: as `Raw` if there are three or more
                                       dimensions
-tensors of any shape, Python objects  written as the list of the rows
+tensors of any shape, Python objects  written as a list of rows
 any other column                      as in `fastrec.arrow.RecordBatch` and
                                       `fastrec.convert.arrow_columns`
 ====================================  =================================================
@@ -37,13 +37,13 @@ from fastrec.features.fixed import Raw
 
 
 def block_schema(reader: RecordBatchReader) -> pa.Schema | None:
-    """Return the schema of blocks; None if the first image cannot be decoded."""
+    """Return the schema of blocks, or None if the first record cannot be read."""
     try:
         schema = pa.schema(reader)
     except Error as error:
         if error.record is None:
             raise
-        return None  # a read task raises it
+        return None  # a read task raises this error
     fields = []
     for field in schema:
         shape, item = _row_type(field.type)
@@ -54,14 +54,14 @@ def block_schema(reader: RecordBatchReader) -> pa.Schema | None:
 
 
 def blocks_of(reader: RecordBatchReader) -> Iterator[pa.Table]:
-    """Yield the record batches as blocks, of at least one row each."""
+    """Yield the record batches as blocks of at least one row."""
     for batch in map(pa.record_batch, reader):
         names = batch.schema.names
         yield pa.Table.from_arrays([*map(_tensors, batch.columns)], names=names)
 
 
 def _row_type(kind: pa.DataType) -> tuple[tuple[int, ...], pa.DataType]:
-    """Return the shape and type of rows of numbers; () for any other column."""
+    """Return the row shape and item type of numeric columns; shape () for others."""
     shape: tuple[int, ...] = ()
     while pa.types.is_fixed_size_list(kind):
         shape, kind = (*shape, kind.list_size), kind.value_type
@@ -69,15 +69,15 @@ def _row_type(kind: pa.DataType) -> tuple[tuple[int, ...], pa.DataType]:
 
 
 def _tensors(column: pa.Array) -> pa.Array:
-    """Return a column of numbers of one shape as tensors, and others unchanged."""
+    """Return numeric rows of one shape as tensors, any other column unchanged."""
     shape, _ = _row_type(column.type)
-    # Rows of optional columns may be null, which tensors cannot.
+    # Optional columns may have null rows, which tensors do not support.
     if not shape or column.null_count:
         return column
     n_rows = len(column)
     for _ in shape:
         column = column.flatten()
-    values = column.to_numpy(zero_copy_only=False)  # which copies only bits
+    values = column.to_numpy(zero_copy_only=False)  # copies only bit-packed bools
     return ArrowTensorArray.from_numpy(values.reshape(n_rows, *shape))
 
 
@@ -85,7 +85,7 @@ def _tensors(column: pa.Array) -> pa.Array:
 
 
 def features_of_schema(schema: pa.Schema) -> dict[str, Spec]:
-    """Return the specs of columns of three or more dimensions.
+    """Return the specs that columns need, such as `Raw` for three or more dimensions.
 
     Raises a SchemaError for types that no feature can store.
     """
@@ -102,7 +102,7 @@ def features_of_schema(schema: pa.Schema) -> dict[str, Spec]:
 
 
 def columns_of_batch(batch: pa.RecordBatch) -> Columns:
-    """Return the columns of a batch whose schema was checked by `features_of_schema`."""
+    """Return the columns of a batch, after `features_of_schema` checked its schema."""
     columns: Columns = {}
     for field, array in zip(batch.schema, batch.columns, strict=True):
         if not _is_of_ray(field.type):
@@ -115,7 +115,7 @@ def columns_of_batch(batch: pa.RecordBatch) -> Columns:
 
 
 def _is_of_ray(kind: pa.DataType) -> bool:
-    """Whether a type is an extension of Ray, which Arrow knows nothing about."""
+    """Return whether a type is a Ray extension type that Arrow does not define."""
     types = (*get_arrow_extension_tensor_types(), ArrowPythonObjectType)
     return isinstance(kind, types) and not isinstance(kind, pa.FixedShapeTensorType)
 

@@ -1,7 +1,7 @@
-"""Jobs: the work of commands on many files, as tasks on a Ray cluster.
+"""Jobs: run commands on many files as tasks on a Ray cluster.
 
-All nodes must see the files, and directories that are written to, under the same paths.
-Ray repeats tasks whose worker or node fails.
+All nodes must see input files and output directories under the same paths. Ray retries
+tasks if a worker or node fails.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _T = TypeVar("_T")
 
 _POLL_SECONDS = 0.1
 _CONNECT_SECONDS = 10
-_TASKS_PER_CPU = 8  # so that the tasks of the last CPU take little time
+_TASKS_PER_CPU = 8  # small tasks, so that all CPUs finish at about the same time
 
 
 @contextlib.contextmanager
 def cluster(address: str) -> Iterator[None]:
     """Connect to the Ray cluster at `address`, and disconnect at the end.
 
-    Raises a ConnectionError if it cannot connect.
+    Raises a ConnectionError if the connection fails.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        if host and port.isdecimal():  # Ray itself tries for minutes
+        if host and port.isdecimal():  # Ray itself retries for minutes
             socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (OSError, ValueError) as error:
@@ -64,8 +64,8 @@ def run_tasks(
 ) -> list[_T]:
     """Run picklable functions as tasks, each on one CPU; return their results.
 
-    Tasks run in the current directory, if the node has it. `progress` receives the sum
-    of the sizes of tasks that are done, and the total. The first error cancels the other
+    Tasks run in the current directory, if the node has it. `progress` receives the
+    total size of completed tasks, and of all tasks. The first error cancels the other
     tasks.
     """
     run = ray.remote(_run_in)
@@ -89,7 +89,7 @@ def run_tasks(
 
 
 def _run_in(directory: str, task: Callable[[], _T]) -> _T:
-    with contextlib.suppress(OSError):  # relative paths raise
+    with contextlib.suppress(OSError):  # only relative paths then fail
         os.chdir(directory)
     return task()
 
@@ -99,9 +99,9 @@ def map_files(
     files: Sequence[str],
     progress: Progress = lambda _done, _total: None,
 ) -> list[_T]:
-    """Call a picklable function with lists of consecutive files, each in a task.
+    """Call a picklable function on runs of consecutive files, one task per run.
 
-    `progress` receives the bytes of the files that are done, and the total.
+    `progress` receives the bytes of completed files, and of all files.
     """
     n_cpus = int(ray.cluster_resources().get("CPU", 1))
     sizes = [_size_of(path) for path in files]
@@ -127,9 +127,9 @@ def shuffle_files(
     progress: Progress = lambda _done, _total: None,
     **shuffle_options: Any,
 ) -> Written:
-    """Write the files of `fastrec.rewrite.shuffle`, one task for each shard.
+    """Run `fastrec.rewrite.shuffle` with one task per shard.
 
-    `memory` limits each task. Raises the errors of `fastrec.rewrite.shuffle`.
+    `memory` limits each task. Raises the same errors as `fastrec.rewrite.shuffle`.
     """
     check_shared(out)
     names = ShardNames(out)

@@ -1,7 +1,7 @@
-"""Ranges: the records that each task reads, divided by bytes.
+"""Ranges: divide records by bytes into one range per task.
 
-A range is a function that returns the source to read. It is pickled with only its own files
-and the offsets of its records. So workers neither scan files nor need the driver's cache.
+A range is a callable that returns the source to read. Its pickle contains only its own
+files and record offsets, so workers neither scan files nor need the driver's cache.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fastrec.sources.selection import Numbers, even_bounds, numbers_at
 from fastrec.sources.source import Source
 from fastrec.storage.paths import version_of
 
-# The version of a file, the number and the offset of the first record that is read, the
-# compressed sizes of the frames, and the number of records in the index of the worker.
+# A file's version, the number and offset of the first record to read, the compressed
+# frame sizes, and the number of records in the worker's index.
 _Offsets: TypeAlias = "tuple[tuple[int, int], int, int, bytes, int]"
 
 
 @dataclass(frozen=True)
 class Range:
-    """Records `first` to `last` of a source, or all records of a source of streams."""
+    """Records ``first:last`` of a source, or all records of streamed files."""
 
     source: Source
     first: int = 0
@@ -73,7 +73,7 @@ class Range:
         part = self.source.part(used.tolist())
         files, indexes = part.files, [*part.files.indexes()]
         sent: list[_Offsets] = []
-        # A worker scans its own copies of expanded files, and damaged files.
+        # Workers scan expanded copies and damaged files themselves.
         if files.paths == files.files and not any(index.gaps for index in indexes):
             sent = [*map(_sent, indexes, firsts.tolist(), lasts.tolist())]
         counts = [offsets[-1] for offsets in sent] or [*map(len, indexes)]
@@ -86,7 +86,7 @@ class Range:
 def _selected(
     source: Source, sent: Sequence[_Offsets], chosen: range | Numbers | None
 ) -> Source:
-    """Return some records of a source, whose files are scanned without offsets."""
+    """Return the records `chosen` of a source, with the offsets in `sent`, if any."""
     if chosen is None:
         return source
     if sent:
@@ -96,7 +96,7 @@ def _selected(
 
 
 def _sent(index: _core.Index, first: int, last: int) -> _Offsets:
-    """Return the offsets of records `first` to `last`."""
+    """Return the packed offsets of records `first` to `last`, inclusive."""
     offsets = index.offsets[first : last + 2]
     sizes = zlib.compress(np.diff(offsets).tobytes(), 1)
     return index.version, first, int(offsets[0]), sizes, min(last + 2, len(index))
@@ -106,7 +106,7 @@ def _index(path: str, sent: _Offsets) -> _core.Index:
     """Return an index with the offsets that `_sent` returned.
 
     Placeholders before `first` and after the last record keep record numbers correct.
-    They are not read.
+    Tasks never read them.
     """
     version, first, begin, sizes, n_records = sent
     offsets = np.full(n_records + 1, version[0], np.uint64)
@@ -120,8 +120,8 @@ def _index(path: str, sent: _Offsets) -> _core.Index:
 def divided(source: Source, n_ranges: int) -> list[Range]:
     """Divide the records of a source into at most `n_ranges` ranges.
 
-    All records of files are divided by bytes, and selected records by number. Compressed
-    files are not divided.
+    Whole files are divided by bytes, and selected records by number. A compressed file
+    is never divided.
     """
     source.check_selectable()
     files = source.files
@@ -137,7 +137,7 @@ def divided(source: Source, n_ranges: int) -> list[Range]:
 
 
 def _bounds_by_bytes(indexes: _core.Indexes, n_ranges: int) -> list[int]:
-    """Return record numbers between which files have about equal bytes."""
+    """Return the record numbers that bound ranges of about equal bytes."""
     records = np.cumsum([0, *indexes.counts])
     ends = np.cumsum(indexes.n_bytes)
     bounds = [0]
@@ -150,7 +150,7 @@ def _bounds_by_bytes(indexes: _core.Indexes, n_ranges: int) -> list[int]:
 
 
 def file_spans(sizes: Sequence[int], n_spans: int) -> list[range]:
-    """Divide files of these sizes into at most `n_spans` runs of about equal bytes."""
+    """Divide files into at most `n_spans` consecutive runs of about equal bytes."""
     ends = np.cumsum([0, *sizes])
     bytes_ = even_bounds(int(ends[-1]), n_spans)[1:-1]
     bounds = [0, *np.searchsorted(ends, bytes_).tolist(), len(sizes)]

@@ -53,53 +53,53 @@ def read_tfrecords(
 ) -> ray.data.Dataset:
     """Return a Ray Data dataset of TFRecord files.
 
-    Each read task reads a range of records. Ranges have about equal bytes, so that many
-    tasks share a large file, and one task reads many small ones. The driver builds the
-    indexes that are missing; ``fastrec index --ray ADDRESS`` builds them on the cluster.
+    Each read task reads a range of records. Ranges have about equal bytes, so several
+    tasks share a large file, and one task reads many small files. The driver builds
+    missing indexes; ``fastrec index --ray ADDRESS`` builds them on the cluster.
 
     Parameters
     ----------
     source : Dataset, or path-like, or iterable of path-like
-        Paths, as for `fastrec.open`, or a dataset. All other options are those of the
-        dataset: ``fr.ray.read_tfrecords(fr.open(paths, on_error="skip"))``. Its
+        Paths, or a dataset that was opened with other options:
+        ``fr.ray.read_tfrecords(fr.open(paths, on_error="skip"))``. The dataset's
         transforms run in the read tasks. All nodes must see the files under the same
         paths.
     features : mapping of str to specs, or list of str, optional
-        As for `fastrec.open`.
+        See `fastrec.open`.
     columns : sequence of str, optional
-        Read only these columns. ``ds.select_columns`` of Ray has the same effect: it
-        reaches the read tasks, and other features are not decoded.
+        Read only these columns. Ray's ``ds.select_columns`` has the same effect: the
+        read tasks do not decode other features.
     text, optional : collection of str, default ()
-        As for `fastrec.arrow.RecordBatch`: text is string, not binary, and optional
-        columns have a value or null, not lists.
+        See `fastrec.arrow.RecordBatch`: `text` columns are string, not binary;
+        `optional` columns contain a value or null, not lists.
     shuffle : {"files"} or ray.data.FileShuffleConfig, optional
-        Read the ranges in random order, as Ray's readers order files. Records keep their
+        Read the ranges in random order, like files in Ray's readers. Records keep their
         order within a range.
     **ray_options
-        Of ``ray.data.read_datasource``: ``override_num_blocks``, ``concurrency``,
-        ``num_cpus``, ``memory``, ``ray_remote_args`` and others.
+        Options of ``ray.data.read_datasource``: ``override_num_blocks``,
+        ``concurrency``, ``num_cpus``, ``memory``, ``ray_remote_args`` and others.
 
     Returns
     -------
     ray.data.Dataset
         The number of rows is known unless rows may be skipped or files are compressed.
         Rows of one shape are tensors: batches have arrays ``(n, *shape)``. Other columns
-        are those of `fastrec.arrow.RecordBatch`: lists for rows of any length, binary
-        for byte strings.
+        have the types of `fastrec.arrow.RecordBatch`: lists for rows of any length, and
+        binary for byte strings.
 
     Raises
     ------
     SchemaError, TypeError, ValueError
         If an argument is invalid, or Arrow does not support a column.
     fastrec.Error, OSError
-        As `fastrec.open`, and if a file cannot be indexed. An error of a read task is
-        raised where Ray executes the dataset. It is a ``ray.exceptions.RayTaskError`` and
-        an instance of the same class, with the same `code`, `path` and `record`.
+        If a file cannot be opened or indexed. Errors of read tasks are raised where Ray
+        executes the dataset: as a ``ray.exceptions.RayTaskError`` that is also an
+        instance of the original class, with the same `code`, `path` and `record`.
 
     Notes
     -----
-    A pickled read task has no credentials. Workers take those of remote files from their
-    environment; ``runtime_env={"env_vars": {...}}`` sets it.
+    A pickled read task has no credentials. Workers read credentials from environment
+    variables, which ``runtime_env={"env_vars": {...}}`` sets.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def read_tfrecords(
         )
     files = dataset._source.files.with_absolute_paths()
     located = replace(dataset._source, files=files)
-    known_source = located.with_schema(lambda schema: schema)  # inferred here, once
+    known_source = located.with_schema(lambda schema: schema)  # infers the schema once
     num_cpus = ray_options.get("num_cpus") or 1  # Ray's default for tasks
     datasource = TFRecordsDatasource(
         Dataset(known_source, dataset._transforms),
@@ -144,9 +144,9 @@ def read_tfrecords(
 
 
 class TFRecordsDatasource(Datasource):
-    """The read tasks of a dataset. Ray names them ReadTFRecords.
+    """Ray datasource that reads a dataset; Ray names its tasks ReadTFRecords.
 
-    `types` are the columns that are text or optional in Arrow.
+    `types` has the names of the text and of the optional columns.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class TFRecordsDatasource(Datasource):
         files = dataset._source.files
         if not files.is_streamed:
             files.indexes()
-        # Whether each record is a row.
+        # Whether each record yields exactly one row.
         self._is_counted = dataset.on_error in ("raise", "mask")
         self._is_counted &= not has_functions(dataset)
         self._read(dataset, types)
@@ -176,15 +176,15 @@ class TFRecordsDatasource(Datasource):
         self._row_bytes = max(1.0, dataset._row_bytes())
 
     def supports_projection_pushdown(self) -> bool:
-        """Whether Ray may select the columns to read with `apply_projection`."""
+        """Return whether Ray may select columns with `apply_projection`."""
         return self._is_counted and self._dataset.on_error == "raise"
 
     def apply_projection(self, projection_map: dict[str, str] | None) -> Datasource:
-        """Return a datasource of some of the columns."""
+        """Return a datasource that reads only the selected columns."""
         clone = super().apply_projection(projection_map)
         names: Any = clone._get_data_columns()
         if names is not None:
-            # Without columns, there are no rows.
+            # Read at least one column: a block without columns has no rows.
             names = names or [name_of(name) for name in self._dataset.schema][:1]
             types = {kind: chosen & {*names} for kind, chosen in self._types.items()}
             clone._read(reading_columns(self._dataset, names), types)
@@ -206,7 +206,7 @@ class TFRecordsDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: Any = None,
     ) -> list[ReadTask]:
-        """Return at most `parallelism` read tasks of about equal sizes."""
+        """Return at most `parallelism` read tasks of about equal size."""
         ranges = divided(self._dataset._source, parallelism)
         if self._shuffle is not None:
             seed = None
@@ -248,7 +248,7 @@ def _blocks(
     schema: pa.Schema | None,
     **options: Any,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a read task as blocks; an empty one if there are no rows."""
+    """Yield the rows of a read task as blocks; with no rows, yield an empty block."""
     is_empty = True
     reader = RecordBatchReader(Dataset(records(), transforms), **options)
     for block in blocks_of(reader):

@@ -4,9 +4,9 @@
 
     blocks -> write tasks -> DIRECTORY/.ray-KEY-TOKEN/ANY NAME -> driver -> final names
 
-KEY belongs to the pattern of the final names, and TOKEN to one driver. Each attempt of a
-task writes files of its own names. The driver publishes those that the successful attempts
-return, in order, and removes the staging directory with all others.
+KEY identifies the pattern of the final names, and TOKEN one driver. Each attempt of a
+task writes files with unique names. The driver publishes the files of successful
+attempts in order, and removes the staging directory with all other files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ray.data.block import Block
     from ray.data.datasource.datasink import WriteResult
 
-# The number of a task, of its records, and its files.
+# The index of a task, its number of records, and its files.
 _Written: TypeAlias = "tuple[int, int, list[str]]"
 
 
@@ -78,16 +78,16 @@ def write_tfrecords(
         A shard pattern, such as ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. All
         nodes must see its directory under the same path.
     features : mapping of str to specs, optional
-        As for `fastrec.Writer`.
+        See `fastrec.Writer`.
     overwrite : bool, default False
-        Replace existing files that match the pattern, when the new ones are complete.
+        Replace existing files that match the pattern, when the new files are complete.
     max_shard_bytes, max_shard_records, compression, compression_level, sync
-        As for `fastrec.Writer`. Each write task writes at least one file.
+        See `fastrec.Writer`. Each write task with rows writes at least one file.
     min_rows_per_file : int, optional
-        Pass at least this many rows to each write task, as for Ray's own writers. By
-        default each block is written to a file.
+        Pass at least this many rows to each write task, as in Ray's own writers. By
+        default each block becomes a file.
     concurrency, ray_remote_args
-        As for ``Dataset.write_datasink``.
+        See ``ray.data.Dataset.write_datasink``.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def write_tfrecords(
     specs = {} if features is None else dict(as_schema(features))
     with staging(names, overwrite=overwrite, sync=sync) as (directory, writer):
         sink = TFRecordsDatasink(directory, specs, options, min_rows_per_file)
-        # It checks the options, and is the only file of a dataset without rows.
+        # This writer checks the options; its empty file is used if there are no rows.
         with sink.writer("empty") as empty:
             pass
         try:
@@ -152,12 +152,12 @@ def write_tfrecords(
 
 @dataclass(eq=False)
 class TFRecordsDatasink(Datasink):
-    """The write tasks of a dataset. Ray names them TFRecords."""
+    """Ray datasink that writes TFRecord files; Ray names its tasks TFRecords."""
 
     directory: str
     features: dict[Any, Spec]
     options: dict[str, Any]
-    min_rows_per_write: int | None = None  # of a task, except the last one
+    min_rows_per_write: int | None = None  # per task, except the last task
     files: list[str] = field(default_factory=list)
 
     def writer(self, name: str, features: dict[str, Spec] | None = None) -> Writer:
@@ -181,7 +181,7 @@ class TFRecordsDatasink(Datasink):
         return ctx.task_idx, writer.n_records, writer.files
 
     def on_write_complete(self, write_result: WriteResult[_Written]) -> None:
-        """Set `files` to those of all tasks, in the order of the tasks."""
+        """Set `files` to the files of all tasks, in the order of the tasks."""
         tasks = sorted(write_result.write_returns)
         n_records = sum(n for _, n, _ in tasks)
         if n_records != write_result.num_rows:
@@ -192,11 +192,11 @@ class TFRecordsDatasink(Datasink):
 
 
 def check_shared(path: str) -> None:
-    """Raise a ValueError for a URL: object stores cannot rename files."""
+    """Raise a ValueError if `path` is a URL: object stores cannot rename files."""
     if is_remote(path):
         raise ValueError(
-            "tasks on a Ray cluster write to a directory that all nodes share, got "
-            f"{redacted(path)!r}; write to such a directory, and copy the files"
+            "Ray tasks must write to a directory that all nodes share, got "
+            f"{redacted(path)!r}; write to a shared directory, and copy the files"
         )
 
 
@@ -206,19 +206,19 @@ def staging(
 ) -> Iterator[tuple[str, ShardWriter]]:
     """Yield a staging directory next to the files of `names`, and their writer.
 
-    The writer locks the names, and publishes the files that it adopts at the end. Then the
-    directory is removed. So a task that outlives the job, behind a broken network, cannot
-    write files. Raises a FileExistsError if a file must not be replaced.
+    The writer locks the names, and publishes its adopted files at the end. Then the
+    directory is removed, so a task that outlives the job, for example after a network
+    failure, cannot write files. Raises a FileExistsError if a file must be kept.
     """
     options = ShardOptions(overwrite=overwrite, sync=sync, together=True)
     writer = ShardWriter(names, options)
     parent, name = os.path.split(names.lock)
-    # The braces of a pattern have no place in the name of a directory.
+    # Hash the pattern: a directory name should not contain its braces.
     key = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
     prefix = os.path.join(parent, f".ray-{key}-")
     directory = f"{prefix}{new_token()}"
     try:
-        # Those of drivers that were killed.
+        # Remove the staging directories of killed drivers.
         for leftover in glob.glob(f"{glob.escape(prefix)}*"):
             shutil.rmtree(leftover, ignore_errors=True)
         os.mkdir(directory)
