@@ -1,4 +1,4 @@
-"""Grain: a dataset as the source of a Grain pipeline, row by row or many rows at once."""
+"""Grain: a dataset as the random-access source of a Grain pipeline."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def __dir__() -> list[str]:
 
 
 class DataSource(RandomAccessDataSource):
-    """Random-access source for Grain, which reads it in its threads and processes.
+    """Random-access source for the threads and processes of Grain.
 
-    For ``grain.DataLoader`` and ``grain.MapDataset.source``. Grain 0.2 reads rows one
-    by one; a `fastrec.Loader` reads whole batches, and orders and resumes them itself.
-    A row that cannot be read raises, whatever `on_error` of the dataset is.
+    Pass it to ``grain.DataLoader`` or ``grain.MapDataset.source``. Grain 0.2 reads rows
+    one by one; a `fastrec.Loader` reads, orders and resumes whole batches. A row that
+    cannot be read raises an error, regardless of the dataset's `on_error`.
 
     Parameters
     ----------
     dataset : Dataset
-        Rows are those of ``dataset[i]``: dicts of NumPy scalars, arrays and ``bytes``.
-        Grain's batches stack them, which needs rows of one shape; from ``bytes`` they
-        make NumPy strings, which lose trailing NUL bytes: read them by `fastrec.Raw`.
-        For worker processes, the transforms of the dataset must be picklable.
+        Each row is ``dataset[i]``: a dict of NumPy scalars, arrays and ``bytes``. Grain
+        stacks rows of one shape into batches. It converts ``bytes`` to NumPy strings,
+        which lose trailing NUL bytes: read such features with `fastrec.Raw`. For worker
+        processes, the transforms of the dataset must be picklable.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class DataSource(RandomAccessDataSource):
         return dict(self._dataset[operator.index(index)])
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """Return several rows, which are read as one batch."""
+        """Return several rows, read as one batch."""
         if not len(indices):
             return []
         batch = self._dataset[np.asarray(indices)]
@@ -71,6 +71,6 @@ class DataSource(RandomAccessDataSource):
     _getitems = __getitems__
 
     def __repr__(self) -> str:
-        # Grain compares it with that of a checkpoint: equal for equal data.
+        # Grain compares this repr with a checkpoint: equal data has equal reprs.
         fingerprint = self._dataset._source.fingerprint()
         return f"<fastrec.grain.DataSource of {len(self):,} records, {fingerprint}>"

@@ -1,9 +1,9 @@
-"""JAX: batches whose columns are arrays on devices, their rows divided by a sharding.
+"""JAX: batches of arrays on devices, with rows divided by a sharding.
 
-Importing this module makes `RaggedArray`, `BytesArray` and `SparseArray` pytrees of their
-arrays: ``jax.tree.map``, ``jax.device_put`` and ``jax.jit`` take batches unchanged. Under
-``jit`` every new number of values is a new shape, which is compiled again: pad columns of
-rows of any lengths for it, by `fastrec.FixedLenSequence` or in a transform.
+Importing this module registers `RaggedArray`, `BytesArray` and `SparseArray` as
+pytrees, so ``jax.tree.map``, ``jax.device_put`` and ``jax.jit`` accept batches.
+``jax.jit`` compiles again for every new shape: pad variable-length columns with
+`fastrec.FixedLenSequence` or in a transform.
 """
 
 from __future__ import annotations
@@ -54,54 +54,53 @@ def loader(
 ) -> Loader[JaxBatch]:
     """Return a loader whose batches are dicts of arrays on devices.
 
-    It is a `fastrec.Loader`, whose ``state_dict``, ``step``, ``stats`` and ``report``
-    count the batches that were delivered, not those on their way to the devices.
+    The ``state_dict``, ``step``, ``stats`` and ``report`` of this `fastrec.Loader`
+    count delivered batches, not batches in transfer to the devices.
 
     Parameters
     ----------
     source : Dataset or Loader
-        What is read. A Loader is copied at its current position and stays there, and
-        must be passed without loader options.
+        The data to read. A Loader is copied at its current position and does not move.
+        Pass it without loader options.
     batch_size : int, optional
-        Rows in a batch of this rank, as for `Dataset.loader`.
+        Rows in a batch of this rank; see `Dataset.loader`.
     sharding : Sharding or Device, optional
-        How the rows of all columns are divided, such as
+        Sharding of the rows of all columns, such as
         ``NamedSharding(mesh, PartitionSpec("batch"))``; by default, batches go to JAX's
-        default device. A sharding over several processes gives rank and world size:
-        processes that hold the same rows have the same rank. Otherwise they are those of
-        `Dataset.loader`, or else, after ``jax.distributed.initialize``, the index and
-        number of JAX's processes.
+        default device. A sharding over several processes sets rank and world size:
+        processes with the same rows have the same rank. Otherwise `Dataset.loader`
+        sets them; after ``jax.distributed.initialize``, they default to the index
+        and number of JAX's processes.
     prefetch_to_device : int, default 1
-        Batches copied to the devices beyond the one that is delivered.
+        Batches to copy to the devices ahead of the current batch.
     **options
-        Of `Dataset.loader`. Over several processes, all must have arrays of equal
-        shapes: pass ``drop_last=True`` or ``pad_last=True``, and ``length=`` to a
+        Options of `Dataset.loader`. Processes that share arrays must have batches of
+        equal shapes: pass ``drop_last=True`` or ``pad_last=True``, and ``length=`` to
         `fastrec.FixedLenSequence`.
 
     Returns
     -------
     Loader
-        Of batches with these columns, also in dicts that a transform makes:
+        A loader of batches with these columns, also in nested dicts from transforms:
 
         * ``jax.Array`` of shape ``(batch, *shape)``, or ``(global batch, *shape)`` over
           several processes. Unless ``jax_enable_x64`` is on, 64-bit numbers become
-          32-bit ones; all other dtypes stay.
+          32-bit numbers; other dtypes do not change.
         * `RaggedArray` and `SparseArray` of such arrays, if rows are not divided.
-        * `BytesArray`, and columns that hold one, of NumPy arrays on the host: JAX has no
-          byte strings. What is not an array stays unchanged.
+        * `BytesArray`, and columns that contain one, stay NumPy arrays on the host: JAX
+          has no byte strings. Values other than arrays do not change.
 
-        On a CPU, arrays may share the memory of the batch, which is never written to. A
-        loader with a sharding cannot be pickled.
+        On a CPU, arrays may share the memory of the batch, which is never overwritten.
+        A loader with a sharding cannot be pickled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is invalid, or batches cannot be divided by the sharding: before
-        any thread starts if that is known, otherwise with the batch. So are columns of
-        rows of any lengths if rows are divided, and columns of a dtype that JAX does not
-        have, such as datetimes.
+        If an argument is invalid, the sharding cannot divide a batch or a column of
+        variable-length rows, or JAX does not support a dtype, such as datetimes. The
+        error comes before any thread starts if possible, otherwise with the batch.
     OverflowError
-        With a batch that has an integer beyond 32 bits, unless ``jax_enable_x64`` is on.
+        If an integer does not fit in 32 bits, unless ``jax_enable_x64`` is on.
 
     Examples
     --------
@@ -122,9 +121,9 @@ def loader(
 
 
 def _rank(place: tuple[int, int] | None, is_shared: bool, known: Rank) -> Rank:
-    """Return the rank in a sharding, or among JAX's processes.
+    """Return the rank of this process in a sharding, or among JAX's processes.
 
-    `is_shared` is whether arrays have rows of several processes.
+    `is_shared` means that arrays have rows of several processes.
     """
     if place is None or (known.is_given and not is_shared):
         return current_rank(known)
@@ -133,16 +132,16 @@ def _rank(place: tuple[int, int] | None, is_shared: bool, known: Rank) -> Rank:
 
 @dataclass(frozen=True)
 class ProcessShard:
-    """The rows of a global batch that a sharding gives to this process."""
+    """The rows of a global batch that a sharding assigns to this process."""
 
     sharding: Any
-    place: tuple[int, int] | None  # rank and world size, with several processes
-    n_shards: int = 1  # devices of this process that divide its rows
+    place: tuple[int, int] | None  # rank and world size, if there are several processes
+    n_shards: int = 1  # devices that divide the rows of this process
     is_global: bool = False  # whether arrays have rows of several ranks
 
     @classmethod
     def of(cls, sharding: Sharding) -> ProcessShard:
-        """Return the share of this process, or raise a TypeError or ValueError."""
+        """Return the shard of this process; raise an error for an invalid sharding."""
         if isinstance(sharding, jax.Device):
             sharding = jax.sharding.SingleDeviceSharding(sharding)
         index, n_processes = jax.process_index(), jax.process_count()
@@ -159,15 +158,15 @@ class ProcessShard:
             indices = sharding.devices_indices_map((n_rows,))
         except (IndexError, ValueError) as error:
             raise ValueError(
-                "sharding must divide rows and nothing else, as NamedSharding(mesh, "
-                f'PartitionSpec("batch")) does, got {sharding}'
+                "sharding must divide rows and nothing else, such as NamedSharding("
+                f'mesh, PartitionSpec("batch")), got {sharding}'
             ) from error
         held: dict[int, set[int]] = {}  # rows of each process
         for device, (rows,) in indices.items():
             held.setdefault(device.process_index, set()).update(range(n_rows)[rows])
         if index not in held:
             raise ValueError(
-                f"no device of this process is in the sharding: {sharding}"
+                f"sharding must contain a device of this process, got {sharding}"
             )
         n = len(held[index])
         distinct = [set(range(begin, begin + n)) for begin in range(0, n_rows, n)]
@@ -185,7 +184,7 @@ class ProcessShard:
 
     @property
     def is_local(self) -> bool:
-        """Whether arrays are of this process alone."""
+        """Whether arrays have rows of this process only."""
         return self.sharding is None or bool(self.sharding.is_fully_addressable)
 
     def check(self, source: Loader) -> None:
@@ -200,7 +199,7 @@ class ProcessShard:
         if self.is_global:
             msg = "processes that share arrays must have batches of equal shapes, "
             if not is_full:
-                msg += "also the last one: pass drop_last=True or pad_last=True"
+                msg += "including the last batch: pass drop_last=True or pad_last=True"
                 raise ValueError(msg)
             if (name := _padded_column(source)) is not None:
                 raise ValueError(
@@ -211,7 +210,7 @@ class ProcessShard:
         may_shrink = source.dataset.on_error not in ("raise", "mask")
         if is_divided and may_shrink and not source.pad_last:
             raise ValueError(
-                "skipped rows make batches shorter, and these cannot be divided: pass "
+                "cannot divide batches with skipped rows over devices: pass "
                 'on_error="mask" or pad_last=True'
             )
         is_known = source.batch_size is not None and not source.dataset.is_streamed
@@ -229,7 +228,7 @@ class ProcessShard:
         taken: list[tuple[Batch, str]] = []
         arrays: Any = []
         pending = [found]
-        for columns in pending:  # also those of dicts in the batch
+        for columns in pending:  # including nested dicts
             for name, column in columns.items():
                 if isinstance(column, dict):
                     columns[name] = inner = {**column}
@@ -237,7 +236,7 @@ class ProcessShard:
                 elif _is_numeric(name, column):
                     taken.append((columns, name))
                     arrays.append(self._narrowed(name, column, batch_size))
-        # All at once, which is one dispatch.
+        # One call for all arrays, so that JAX dispatches once.
         if self.is_local:
             arrays = jax.device_put(arrays, self.sharding)
         else:
@@ -247,7 +246,7 @@ class ProcessShard:
         return found
 
     def _narrowed(self, name: str, column: Any, batch_size: int | None) -> Any:
-        """Return a column as JAX has it, if its rows can be divided."""
+        """Return a column in JAX dtypes; raise if its rows cannot be divided."""
         n_shards, is_global = self.n_shards, self.is_global
         if isinstance(column, RaggedArray | SparseArray):
             if n_shards == 1 and not is_global:
@@ -261,7 +260,7 @@ class ProcessShard:
         n_rows = len(column)
         if n_rows % n_shards:
             what = f"column {name!r}: a batch"
-            hint = f"{_FULL}, and no other number of rows in batches= and transform="
+            hint = f"{_FULL}, and keep this row count in batches= and transform="
             raise ValueError(_not_divided(what, n_rows, n_shards, hint))
         if is_global and batch_size not in (None, n_rows):
             raise ValueError(
@@ -277,7 +276,7 @@ class ProcessShard:
 
 
 def _padded_column(source: Loader) -> str | bytes | None:
-    """Return the name of a column whose width differs between batches, if known."""
+    """Return the name of a column padded to the longest row of each batch, or None."""
     padded = source.dataset._any_width_columns()
     if source._has_transforms or not padded:
         return None
@@ -297,13 +296,13 @@ def _not_divided(what: str, n_rows: int, n_shards: int, hint: str = "") -> str:
 
 
 def _is_numeric(name: str, column: object) -> bool:
-    """Return whether a column can be on a device; what is not an array stays."""
+    """Return whether a column is a numeric array; raise if JAX lacks its dtype."""
     if isinstance(column, RaggedArray | SparseArray):
         return _is_numeric(name, column.values)
     if not isinstance(column, np.ndarray | jax.Array) or not column.ndim:
         return False
     dtype = column.dtype
-    # To NumPy, bfloat16 and the like are of the kind of raw memory.
+    # NumPy reports bfloat16 and similar dtypes as raw data (kind "V").
     is_number = dtype.kind in "biufc" or jax.dtypes.issubdtype(dtype, np.number)
     is_wide = dtype.itemsize > (16 if dtype.kind == "c" else 8)
     if is_number and dtype.isnative and not is_wide:
@@ -315,7 +314,7 @@ def _is_numeric(name: str, column: object) -> bool:
 
 
 def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
-    """Return integers in the dtype that JAX has for them, or raise OverflowError."""
+    """Cast integers to JAX's canonical dtype, or raise an OverflowError."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     if array.dtype.kind not in "iu" or array.dtype == dtype:
         return array
@@ -324,21 +323,21 @@ def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
         place = tuple(np.argwhere(narrow != array)[0].tolist())
         raise OverflowError(
             f"column {name!r}, {what} {place[0]}: {array[place]} does not fit {dtype}, "
-            "which JAX uses unless jax_enable_x64 is on: make it smaller in a transform, "
+            "which JAX uses unless jax_enable_x64 is on: reduce it in a transform, "
             "or leave it out with ds.select_columns([...])"
         )
     return narrow
 
 
 def _flatten(array: Any) -> tuple[list[Any], tuple[Any, ...]]:
-    """Return the two arrays of a column with their keys, and the rest."""
+    """Return the two arrays of a column with their keys, and its other parts."""
     keys = map(jax.tree_util.GetAttrKey, array._parts)
     first, second, *rest = zip(keys, array._part_values(), strict=True)
     return [first, second], tuple(part for _, part in rest)
 
 
 def _unflatten(cls: Any, rest: tuple[Any, ...], arrays: Iterable[Any]) -> Any:
-    # JAX also passes tracers and its own markers, so nothing is checked.
+    # JAX also passes tracers and placeholders, so do not check the arrays.
     return cls._wrap(*arrays, *rest)
 
 

@@ -1,6 +1,6 @@
-"""Keras: a dataset or loader as a `keras.utils.PyDataset`, for `fit`, `evaluate` and `predict`.
+"""Keras: a `keras.utils.PyDataset` for `fit`, `evaluate` and `predict`.
 
-Any backend of Keras 3 will do, and TensorFlow need not be installed.
+Works with every backend of Keras 3; TensorFlow is not required.
 
 >>> train = fr.keras.PyDataset(  # doctest: +SKIP
 ...     ds, batch_size=256, shuffle=True, label_key="label"
@@ -53,70 +53,70 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# What torch.from_numpy takes and Keras computes with.
+# Dtypes that torch.from_numpy accepts and Keras can compute with.
 _TORCH_DTYPES = {"bool", "uint8", "int8", "int16", "int32", "int64"}
 _TORCH_DTYPES |= {"float16", "float32", "float64"}
 
 _SHUFFLED = (
-    "Keras asks for batches in a shuffled order, so none can be read ahead: pass "
+    "Keras asks for batches in a shuffled order, which prevents prefetching: pass "
     "shuffle=False to fit(), and shuffle=True to the loader"
 )
 
 
 class PyDataset(keras.utils.PyDataset):
-    """The batches of a loader, as Keras asks for them.
+    """Batches of a loader as a Keras dataset.
 
-    ``dataset[i]`` is batch `i` of the loader's epoch, in any order of calls. If Keras
-    asks in order, the threads of the loader read ahead: pass ``shuffle=False`` to `fit`,
-    and ``shuffle=True`` to the loader, which shuffles records instead of batches.
+    ``dataset[i]`` is batch `i` of the loader's epoch; calls may come in any order. The
+    loader prefetches if Keras requests batches in order: pass ``shuffle=False`` to
+    `fit`, and ``shuffle=True`` to the loader, which shuffles records, not batches.
 
-    The dataset owns the loader while Keras uses it, and moves it to the next epoch when
-    all batches were requested and Keras ends its epoch. To resume a run, set the loader
-    to the epoch that `fit` begins with: ``loader.set_epoch(initial_epoch)``, or load its
-    state. Keras restarts a partially trained epoch.
+    The dataset controls the loader while Keras uses it. The loader moves to its next
+    epoch after Keras has requested all batches and ended its epoch. To resume a run,
+    call ``loader.set_epoch(initial_epoch)`` with the first epoch of `fit`, or load the
+    loader's state. Keras restarts a partially trained epoch.
 
     Parameters
     ----------
     source : Dataset or Loader
-        What is read: columns of numbers, in arrays of one shape. A Loader must be passed
-        without loader options, and is not copied: Keras moves it.
+        The data to read; columns must be numeric arrays. Pass a Loader without loader
+        options. It is not copied, so Keras moves it.
     batch_size : int, optional
-        Rows in a batch of this rank, as for `fastrec.Dataset.loader`.
+        Rows in a batch of this rank; see `fastrec.Dataset.loader`.
     label_key : str or list of str, optional
-        What the model is to predict: the name of a column, or several of them, for a
-        model whose outputs have these names. Without it, batches have no labels.
+        The column that the model predicts, or a list of columns for a model whose
+        outputs have these names. Without `label_key`, batches have no labels.
     weight_key : str, optional
-        A column that weighs each row in the loss and in weighted metrics.
+        A column of row weights for the loss and weighted metrics.
     workers, use_multiprocessing, max_queue_size
-        As for `keras.utils.PyDataset`. Leave them out: the threads of the loader are
-        faster than workers, and in `fit` with workers, Keras 3.15 delivers some batches
-        twice and others not at all. `evaluate` and `predict` are right.
+        See `keras.utils.PyDataset`. Omit them: the loader's threads are faster than
+        workers. In `fit` with workers, Keras 3.15 delivers some batches twice and omits
+        other batches; `evaluate` and `predict` are correct.
     **options
-        Of `fastrec.Dataset.loader`, for a Dataset.
+        Options of `fastrec.Dataset.loader`, for a Dataset.
 
     Raises
     ------
     TypeError
         If `source` is not a Dataset or Loader, or a Loader with loader options.
     KeyError
-        If there is no such column.
+        If `label_key` or `weight_key` names an unknown column.
     SchemaError
         If a column cannot be a tensor; the message says how to convert it.
     ValueError
-        If files are compressed and there is no `cache_dir`; an epoch has no batches; or
-        no column is left for the inputs.
+        If files are compressed and `cache_dir` is not set, if an epoch has no batches,
+        or if no column is left for the inputs.
 
     Notes
     -----
-    Items are ``(x, y)``; ``(x, y, weights)`` with `weight_key`; ``(x,)`` without
-    `label_key`. The inputs ``x`` are the only column that is left, or a dict of all that
-    are left, by name. With ``pad_last=True`` or masked rows, rows that are not records
-    weigh 0. Only ``weighted_metrics`` use weights, so this is for training, not for
-    `evaluate` and `predict`; and Keras takes no ``class_weight`` with weights.
+    Items are ``(x, y)``, ``(x, y, weights)`` with `weight_key`, or ``(x,)`` without
+    `label_key`. The inputs ``x`` are the only remaining column, or a dict of all
+    remaining columns. With ``pad_last=True`` or masked rows, padding and masked rows
+    have weight 0. Only ``weighted_metrics`` use weights, so use weights for training,
+    not for `evaluate` and `predict`. Keras rejects ``class_weight`` with weights.
 
-    Validation needs another loader. Each call of ``fit(steps_per_epoch=k)`` begins with
-    the first batches of the epoch. With the PyTorch backend, tensors share the memory of
-    the batch.
+    Use another loader for validation. Each call of ``fit(steps_per_epoch=k)`` begins
+    with the first batches of the epoch. With the PyTorch backend, tensors share the
+    memory of the batch.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class PyDataset(keras.utils.PyDataset):
         if workers > 1 or (workers > 0 and use_multiprocessing):
             warn_caller(
                 "Keras 3.15 itself loses records in fit() with workers, and repeats "
-                "others: leave out workers= and use_multiprocessing=, the loader has "
-                "threads"
+                "others: leave out workers= and use_multiprocessing=; the loader has "
+                "its own threads"
             )
         self._loader = loader
         self._targets = Targets(label_key, weight_key)
@@ -156,10 +156,10 @@ class PyDataset(keras.utils.PyDataset):
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._ahead: Iterator[Batch] | None = None  # of the loader, which reads ahead
-        # An epoch of the loader, and its steps that were asked for.
+        self._ahead: Iterator[Batch] | None = None  # of the loader, which prefetches
+        # An epoch of the loader, and the steps that Keras has requested.
         self._asked: tuple[int, set[int]] = (0, set())
-        self._is_within_epoch = False  # of Keras
+        self._is_within_epoch = False  # whether Keras runs an epoch
         self._has_warned = False
 
     def _check(self, batch: Batch) -> None:
@@ -171,11 +171,11 @@ class PyDataset(keras.utils.PyDataset):
                     continue
                 kind = f"dtype {column.dtype}"
             raise SchemaError(
-                f"column {name!r} is of {kind}, but Keras needs arrays of numbers: "
+                f"column {name!r} is of {kind}, but Keras requires numeric arrays: "
                 f"{_cure(column)}, and ds.select_columns([...]) leaves columns out"
             )
 
-    # What Keras asks for.
+    # Methods that Keras calls.
 
     @property
     def num_batches(self) -> int:
@@ -188,11 +188,11 @@ class PyDataset(keras.utils.PyDataset):
 
     def _n_steps(self) -> int:
         if self._loader._phase:
-            self._loader.seek(0)  # Keras cannot begin where the epoch was cut
+            self._loader.seek(0)  # Keras cannot begin in the middle of an epoch
         return len(self._loader)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        """Return batch `index` of the epoch: ``(x,)``, ``(x, y)`` or ``(x, y, weights)``.
+        """Return batch `index` as ``(x,)``, ``(x, y)`` or ``(x, y, weights)``.
 
         Raises an IndexError if the epoch has no such batch, and a ValueError if all rows
         of the batch were skipped.
@@ -200,9 +200,9 @@ class PyDataset(keras.utils.PyDataset):
         batch = self._batch(index)
         if not len(next(iter(batch.values()))):
             raise ValueError(
-                f"step {index} of epoch {self._loader.epoch} has no rows for Keras, since "
-                'all of them were skipped: fastrec.open(..., on_error="mask") keeps rows '
-                "that weigh 0 instead"
+                f"step {index} of epoch {self._loader.epoch} has no rows for Keras: "
+                'all were skipped; fastrec.open(..., on_error="mask") keeps skipped '
+                "rows with weight 0"
             )
         item: tuple[Any, ...] = self._targets(batch)
         if _is_on_torch():
@@ -215,7 +215,7 @@ class PyDataset(keras.utils.PyDataset):
             epoch = loader.epoch
             if 0 <= index < self._n_steps():
                 self._steps_asked().add(index)
-                # Workers ask in any order.
+                # Workers request batches in any order.
                 if self.workers <= 1 and not self.use_multiprocessing:
                     if index == 0:
                         self._ahead = None
@@ -239,27 +239,27 @@ class PyDataset(keras.utils.PyDataset):
         return self._asked[1]
 
     def on_epoch_begin(self) -> None:
-        """Note that Keras begins an epoch, or looks at a first batch."""
+        """Record that Keras begins an epoch, or inspects the first batch."""
         self._is_within_epoch = True
 
     def on_epoch_end(self) -> None:
-        """Move the loader to its next epoch, if Keras has requested all of this one.
+        """Move the loader to its next epoch, if Keras has requested all batches.
 
-        Keras also calls this after it looked at a batch, before the first epoch, and
-        after every ``steps_per_epoch``, when it continues the same pass.
+        Keras also calls this method after it inspects a batch, before the first epoch,
+        and after every ``steps_per_epoch`` steps, when it continues the same pass.
         """
         with _core.HeldLock(self._lock):
             is_whole = len(self._steps_asked()) >= self._n_steps()
-            # Other processes were asked.
+            # Keras requested the batches from other processes.
             is_elsewhere = self.use_multiprocessing and self._is_within_epoch
             self._is_within_epoch = False
             if is_whole or is_elsewhere:
-                # A signal may raise in between. The epoch moves in one step, and Keras
-                # may call this again: of the next epoch, no step was asked for.
+                # A signal may raise in between. The epoch changes in one step. If Keras
+                # calls this again, it has not requested any step of the new epoch.
                 self._ahead = None
                 self._loader.set_epoch(self._loader.epoch + 1)
 
-    # Copies, for the processes of use_multiprocessing.
+    # Pickling, for the processes of use_multiprocessing.
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lock": None, "_ahead": None}
@@ -270,7 +270,7 @@ class PyDataset(keras.utils.PyDataset):
 
 
 def _is_taken(dtype: np.dtype[Any]) -> bool:
-    # To NumPy, bfloat16 is of the kind of raw memory.
+    # NumPy reports bfloat16 as raw data (kind "V").
     is_numeric = dtype.kind in "biufc" or dtype.name == "bfloat16"
     return is_numeric and not (dtype == np.uint64 and _is_on_torch())
 
@@ -280,22 +280,22 @@ def _is_on_torch() -> bool:
 
 
 def _cure(column: object) -> str:
-    """Return how to make a column an array of numbers."""
+    """Return a hint on how to convert a column to a numeric array."""
     if isinstance(column, RaggedArray):
         return "fr.FixedLenSequence pads rows to one length"
     if isinstance(column, BytesArray):
-        return "fr.Raw and transform= make arrays of byte strings"
+        return "fr.Raw or transform= may convert byte strings to arrays"
     if isinstance(column, SparseArray):
         return "transform= may call its to_dense()"
     if isinstance(column, np.ndarray):
-        return "transform= may convert it to numbers that the backend has"
+        return "transform= may convert it to a dtype that the backend supports"
     if hasattr(column, "dtype"):
         return "pass the plain ds.loader(...), or let transform= return arrays"
     return "transform= must return arrays"
 
 
 def _as_torch_tensors(part: Any) -> Any:
-    """Return tensors in the memory of arrays, which Keras would copy."""
+    """Return torch tensors that share the memory of arrays, which Keras would copy."""
     if isinstance(part, dict):
         return {name: _as_torch_tensors(array) for name, array in part.items()}
     is_taken = str(part.dtype) in _TORCH_DTYPES and part.flags.writeable

@@ -1,11 +1,11 @@
-"""polars: TFRecords as a LazyFrame that decodes only what a query needs.
+"""polars: a LazyFrame of TFRecords that decodes only the columns of a query.
 
 >>> import fastrec as fr
 >>> import polars as pl
 >>> frame = fr.polars.scan("train-*.tfrecord")  # doctest: +SKIP
 >>> frame.group_by("label").agg(pl.len()).collect()  # doctest: +SKIP
 
-``polars.DataFrame(ds)`` works without this module, and decodes all columns of all records.
+``polars.DataFrame(ds)`` works without this module, but decodes all columns.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ def scan(
     """Return a LazyFrame of a dataset.
 
     A query decodes only the columns it needs, filters rows batch by batch, and stops
-    reading after the rows it needs. Each ``collect`` is a new pass over the files.
+    reading after the last row it needs. Each ``collect`` is a new pass over the files.
 
     Parameters
     ----------
     source : Dataset, or path-like, or iterable of path-like
-        A dataset, or the argument of `fastrec.open`. All records are read, on every rank.
-        With transforms, or an `on_error` that skips rows, all columns are decoded.
+        A dataset, or paths as for `fastrec.open`. Every rank reads all records. With
+        transforms, or `on_error` other than ``"raise"``, queries decode all columns.
     text, optional : collection of str, default ()
-        As for `fastrec.arrow.RecordBatch`: text is String, not Binary, and optional
-        columns have a value or null, not lists.
+        See `fastrec.arrow.RecordBatch`: `text` columns are String, not Binary;
+        `optional` columns contain a value or null, not lists.
 
     Returns
     -------
     polars.LazyFrame
-        Columns as `fastrec.arrow.RecordBatchReader` has them: numbers, Binary or String,
-        Array for rows of one shape and List for rows of any length.
+        Columns have the types of `fastrec.arrow.RecordBatchReader`: numbers, Binary or
+        String, Array for rows of one shape, and List for rows of any length.
 
     Raises
     ------
     SchemaError, TypeError, ValueError
-        As `fastrec.arrow.RecordBatchReader`; about records, when they are collected.
+        See `fastrec.arrow.RecordBatchReader`; ``collect`` raises errors of records.
     fastrec.Error, OSError
-        As `fastrec.open` and loading.
+        If a file cannot be opened or read.
     ModuleNotFoundError
         If polars is not installed.
 
@@ -96,7 +96,7 @@ def scan(
         )
         n_left = n_rows
         for batch in reader:
-            # One by one, so that a column keeps no memory of the others.
+            # One frame per column, so that a column does not keep others in memory.
             columns = [pl.DataFrame(column) for column in batch._by_column()]
             frame = pl.concat(columns, how="horizontal").slice(0, n_left)
             if n_left is not None:
@@ -108,7 +108,7 @@ def scan(
                 break
 
     whole = RecordBatchReader(dataset, text=text, optional=optional)
-    # Two passes are equal, unless a transform is random.
+    # Two passes return equal rows, unless a transform is random.
     return register_io_source(
         frames, schema=dict(pl.Schema(whole)), is_pure=not dataset._has_transforms
     )

@@ -49,36 +49,36 @@ def dataset(
 ) -> Any:
     """Return a `tf.data.Dataset` of batches.
 
-    Each pass over it is one epoch of a loader, so ``repeat()`` continues with the next
-    one. The loader orders, shuffles, shards and batches; later steps such as ``map`` and
-    ``prefetch`` are those of tf.data.
+    Each pass over the dataset is one epoch of a loader, so ``repeat()`` continues with
+    the next epoch. The loader orders, shuffles, shards and batches the records; tf.data
+    performs later steps such as ``map`` and ``prefetch``.
 
     Parameters
     ----------
     source : Dataset or Loader
-        What is read. A Loader must be passed without loader options, and is not copied:
-        iterating moves it, one pass at a time.
+        The data to read. Pass a Loader without loader options. It is not copied, so
+        iteration moves it; run one pass at a time.
     batch_size : int, optional
-        Rows in a batch of this rank, as for `fastrec.Dataset.loader`.
+        Rows in a batch of this rank; see `fastrec.Dataset.loader`.
     label_key : str or list of str, optional
-        The name of a column, or a list of names for a dict of them: elements are
-        ``(x, y)``, where ``x`` is the only column that is left, or a dict of all that
-        are. Without it, elements are dicts of all columns.
+        The label column, or a list of names for a dict of label columns. Elements are
+        ``(x, y)``, where ``x`` is the only remaining column, or a dict of the remaining
+        columns. Without `label_key`, elements are dicts of all columns.
     weight_key : str, optional
-        A column of weights: elements are ``(x, y, weights)``. With ``pad_last=True`` or
-        masked rows, rows that are not records weigh 0.
+        A column of row weights: elements are ``(x, y, weights)``. With
+        ``pad_last=True`` or masked rows, padding and masked rows have weight 0.
     shapes : dict of str to tuple of int or None, optional
-        Shapes of the rows of columns, without the batch, if a transform makes others than
-        those of the first batch: ``{"tokens": (None,)}``.
+        Row shapes of columns, without the batch dimension, if a transform returns
+        shapes that differ from the first batch: ``{"tokens": (None,)}``.
     **options
-        Of `fastrec.Dataset.loader`, for a Dataset.
+        Options of `fastrec.Dataset.loader`, for a Dataset.
 
     Returns
     -------
     tf.data.Dataset
-        Numbers are tensors, byte strings ``tf.string`` tensors, a `RaggedArray` is a
-        `tf.RaggedTensor` and a `SparseArray` a `tf.SparseTensor`. Shapes are static if
-        they are the same in every batch; so is the batch's, with ``drop_last`` or
+        Numbers become tensors, byte strings ``tf.string`` tensors, a `RaggedArray` a
+        `tf.RaggedTensor`, and a `SparseArray` a `tf.SparseTensor`. Shapes are static if
+        they are the same in every batch. The batch size is static with ``drop_last`` or
         ``pad_last`` and without transforms. The cardinality is ``len(loader)``; it is
         unknown for compressed files that are read in place, for ``batches=``, and for a
         loader in the middle of an epoch.
@@ -86,28 +86,28 @@ def dataset(
     Raises
     ------
     TypeError, ValueError
-        If an argument is invalid, such as `shapes` that the first batch does not have,
+        If an argument is invalid, such as `shapes` that do not fit the first batch,
         or an epoch has no batches.
     KeyError
-        If there is no such column.
+        If an argument names an unknown column.
     SchemaError
-        If a column cannot be a tensor; also with a later batch, if a transform makes
-        other columns or shapes of it.
+        If a column cannot become a tensor, or if a transform returns other columns or
+        shapes for a later batch.
 
     Notes
     -----
     Tensors share the memory that the batch was decoded into. Byte strings are copied
-    twice, into ``bytes`` and into TensorFlow's own strings. What a transform returns may
-    be copied once, if NumPy has not aligned it.
+    twice, into ``bytes`` and into TensorFlow's own strings. Arrays from a transform may
+    be copied once, if their memory is not aligned.
 
-    Errors are raised as `tf.errors.InvalidArgumentError`, with the text of fastrec's
-    error; those of a transform that are not ValueError or TypeError as `UnknownError`. An
-    error ends the pass, also with ``ignore_errors()``; damaged records are skipped by
+    TensorFlow raises `tf.errors.InvalidArgumentError` with fastrec's message, and
+    `UnknownError` for errors of a transform other than ValueError and TypeError. An
+    error ends the pass, even with ``ignore_errors()``; to skip damaged records, use
     ``fastrec.open(..., on_error="skip")``.
 
-    The state of the loader counts what tf.data has taken: ``prefetch`` and `fit` take
-    batches ahead. Load a state before the dataset is made. A `tf.train.Checkpoint` cannot
-    save an iterator over it.
+    The loader's state counts the batches that tf.data has requested; ``prefetch`` and
+    `fit` request batches ahead. Load a state before calling this function. A
+    `tf.train.Checkpoint` cannot save an iterator over the dataset.
     """
     loader = loader_of("fr.tf.dataset", source, batch_size, options)
     targets = Targets(label_key, weight_key)
@@ -123,7 +123,7 @@ def dataset(
 
     described = {id(column): specs[name] for name, column in first.items()}
     structure = tf.nest.map_structure(
-        # Weights may be computed, and have no spec yet.
+        # Computed weights have no spec yet.
         lambda leaf: (
             described.get(id(leaf)) or _spec("weights", leaf, [_static_rows(loader)])
         ),
@@ -148,24 +148,24 @@ def dataset(
                 f"the loader is at step {loader.step} of {len(loader)}, but this dataset "
                 f"has epochs of {n_batches}: load states and seek before fr.tf.dataset()"
             )
-        # A generator ends after an error, so that ignore_errors() ends, too.
+        # A generator ends after an error, so a pass with ignore_errors() ends, too.
         return (parts(batch) for batch in iterator)
 
     signature = tuple(tf.nest.flatten(structure, expand_composites=True))
     made = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    # Not map(), which tf.data runs ahead, and the loader's state with it.
+    # Not map(): tf.data runs it ahead, which would advance the loader's state.
     made = made.flat_map(composed)
     tf_options = tf.data.Options()
     # The loader divides the data among ranks: tf.distribute must not do it again.
     sharding = tf.data.experimental.AutoShardPolicy.OFF
     tf_options.experimental_distribute.auto_shard_policy = sharding
-    # Nor may it add a prefetch().
+    # tf.data must not add a prefetch(), which would advance the loader's state.
     tf_options.experimental_optimization.inject_prefetch = False
     made = made.with_options(tf_options)
     if n_batches is not None:
         made = made.apply(tf.data.experimental.assert_cardinality(n_batches))
-        # After an error, that fails for every missing batch. Zipped with a range, it
-        # ends; scan() keeps the cardinality.
+        # After an error, assert_cardinality() fails for every missing batch. A zip with
+        # a range ends the dataset instead; scan() keeps the cardinality.
         steps = tf.data.Dataset.range(n_batches)
         numbered = tf.data.Dataset.zip((made, steps))
         made = numbered.scan(0, lambda state, item: (state, item[0]))
@@ -173,7 +173,7 @@ def dataset(
 
 
 def _cardinality(loader: Loader) -> int | None:
-    """Return how many batches every epoch has; None if that varies or is unknown."""
+    """Return the number of batches per epoch, or None if it varies or is unknown."""
     is_streamed = loader.dataset.is_streamed
     if is_streamed or loader.batch_size is None or loader.step or loader._phase:
         return None
@@ -181,7 +181,7 @@ def _cardinality(loader: Loader) -> int | None:
 
 
 def _static_rows(loader: Loader) -> int | None:
-    """Return how many rows every batch has, if that is known of all of them."""
+    """Return the number of rows in every batch, or None if it may vary."""
     is_cut = loader.drop_last and loader.dataset.on_error == "raise"
     if loader._has_transforms or loader._phase or not (loader.pad_last or is_cut):
         return None
@@ -191,10 +191,10 @@ def _static_rows(loader: Loader) -> int | None:
 def _specs(
     loader: Loader, batch: Batch, shapes: Mapping[Any, Sequence[int | None]]
 ) -> dict[Any, Any]:
-    """Return the type of each column, of which `batch` is an example."""
+    """Return the tf.TypeSpec of each column; `batch` is the first batch."""
     for name in shapes:
         if name not in batch:
-            raise KeyError(f"shapes= names no column {name!r}, got columns {[*batch]}")
+            raise KeyError(f"shapes= must name one of {[*batch]}, got {name!r}")
     padded = loader.dataset._any_width_columns()
     n_rows = _static_rows(loader)
     specs = {}
@@ -223,11 +223,11 @@ def _shape(name: Key, column: Any) -> tuple[int | None, ...]:
 
 
 def _check(batch: Batch, specs: dict[Any, Any]) -> None:
-    """Raise a SchemaError if a batch has other columns or shapes than the first one."""
+    """Raise a SchemaError if columns or shapes differ from the first batch."""
     if batch.keys() != specs.keys():
         raise SchemaError(
             f"a batch has columns {[*batch]}, but the first one had {[*specs]}: "
-            "transform= must make the same of every batch"
+            "transform= must return the same columns for every batch"
         )
     for name, column in batch.items():
         shape, expected = _shape(name, column), specs[name].shape
@@ -285,7 +285,7 @@ def _arrays(column: Any) -> list[npt.NDArray[Any]]:
 def _with_static_shape(tensor: Any, spec: Any) -> Any:
     if not isinstance(tensor, tf.SparseTensor):
         return tensor
-    # TensorFlow keeps constants as a static shape.
+    # TensorFlow infers the static shape from constants.
     sizes = [
         tensor.dense_shape[i] if size is None else tf.constant(size, tf.int64)
         for i, size in enumerate(spec.shape)

@@ -66,8 +66,8 @@ def columns_of(tree: object) -> dict[str, StoredColumn]:
     except SchemaError:
         raise
     except (AttributeError, TypeError, ValueError) as error:
-        reason = f"another structure ({type(error).__name__}: {error})"
-        raise SchemaError(f"cannot read features.json: it has {reason}") from None
+        reason = f"malformed ({type(error).__name__}: {error})"
+        raise SchemaError(f"cannot read features.json: it is {reason}") from None
     for column in leaves:
         if not column.name:
             raise SchemaError(

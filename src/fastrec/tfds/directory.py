@@ -121,7 +121,7 @@ def _found(
             f"{listed}; pass one of them"
         )
     raise top.missing(
-        f"No {INFO} in the directory. open_tfds() takes a directory, such as "
+        f"No {INFO} in the directory. open_tfds() requires a directory such as "
         "'tensorflow_datasets/mnist/3.0.1', and downloads nothing; fastrec.open "
         "reads TFRecord files without metadata"
     )
@@ -160,7 +160,7 @@ class TfdsDirectory:
             ]
             splits = [_split(each) for each in proto_field(info, "splits", ())]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            reason = f"{INFO} has another structure ({type(error).__name__}: {error})"
+            reason = f"{INFO} is malformed ({type(error).__name__}: {error})"
             raise ValueError(f"cannot read {path!r}: {reason}") from None
         if _TFRECORD not in formats:
             raise ValueError(
@@ -225,7 +225,7 @@ class TfdsDirectory:
         is_outside = os.path.isabs(name) or ".." in name.split("/")
         if "{" in name or "}" in name or is_outside:
             raise ValueError(
-                f"cannot read {str(self.folder)!r}: unknown name of files {template!r}"
+                f"cannot read {str(self.folder)!r}: unknown file template {template!r}"
             )
         return name
 
