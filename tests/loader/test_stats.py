@@ -318,7 +318,7 @@ def test_a_loop_with_an_empty_body_is_not_alarming() -> None:
     assert stats.bottleneck == ""
     assert repr(stats) == (
         "<fastrec.LoaderStats: 100 batches, 800 records in 4 s, 200 records/s; the loop "
-        "does nothing with its batches, so nothing waits for data>"
+        "does nothing with its batches, so it has no bottleneck>"
     )
     busy = fr.LoaderStats(100, 800, 64, waiting_s=4.0, consuming_s=0.1)
     assert busy.bottleneck == "data"

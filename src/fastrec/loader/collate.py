@@ -1,9 +1,9 @@
-"""Collation: decoded parts -> the batch that is delivered.
+"""Collation: join decoded parts into the batch to deliver.
 
-The core delivers a batch as parts, one per reading (file set and schema), nearly always
-one. Each part goes through the transforms of its dataset. The collator joins the rows in
-order, adds columns such as ``__valid__``, and calls the transforms of the whole dataset
-and the loader.
+The core returns a batch as parts, one per reading (file set and schema). Nearly all
+batches have one part. The collator applies the transforms of each part's dataset, and
+joins the rows in order. Then it adds columns such as ``__valid__``, and calls the
+transforms of the whole dataset and the loader.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class SkippedRow(NamedTuple):
 class Collator:
     """Joins the parts of a batch of a source, adds columns, and calls the transforms.
 
-    `on_error` is the policy for rows whose transform raises, `on_unreadable` that for
-    rows whose image cannot be decoded.
+    `on_error` is the policy for rows whose transform raises. `on_unreadable` is the policy
+    for rows whose images or stored arrays cannot be decoded.
 
     Raises
     ------
@@ -102,8 +102,8 @@ class Collator:
         self.is_plain = not self._transforms and not self._has_part_transforms
         # Whether a batch equals its only part, and no BatchInfo is needed.
         self.is_identity = self.is_plain and not self._extra and is_one
-        # Whether a batch is its only part, with `__valid__` and after transforms that
-        # know nothing but the batch.
+        # Whether a batch has one part, no added column but `__valid__`, and only
+        # transforms that need nothing but the batch.
         self.is_direct = (
             is_one
             and not self._has_part_transforms
@@ -113,7 +113,7 @@ class Collator:
         )
 
     def transformed(self, batch: Batch, places: Callable[[], Places]) -> Batch:
-        """Return the transformed batch; only if `is_direct`, without a BatchInfo."""
+        """Apply the transforms without a BatchInfo; requires `is_direct`."""
         for transform in self._transforms:
             try:
                 batch = transform(batch, None)
@@ -124,13 +124,13 @@ class Collator:
 
     @property
     def column_names(self) -> list[str | bytes]:
-        """The columns before transforms."""
+        """The names of the columns before transforms."""
         return [*self._readings[0].schema._column_names(), *self._extra]
 
     def __call__(
         self, parts: Parts, info: BatchInfo | None
     ) -> tuple[Batch, list[SkippedRow]]:
-        """Return the batch of `parts`, and the rows for which transforms raised.
+        """Return the batch of `parts`, and the rows whose transforms raised an error.
 
         `info` may be None if `is_identity`.
         """
@@ -153,7 +153,7 @@ class Collator:
         return batch, skipped
 
     def decoded_bytes(self, parts: Parts) -> int:
-        """Return the size that decoded images and arrays of `parts` will have."""
+        """Return the size in bytes of the images and arrays of `parts` once decoded."""
         decoders = self._decoders
         return sum(
             decoder.n_bytes(batch)
@@ -164,7 +164,7 @@ class Collator:
     def _joined(
         self, parts: Parts, info: BatchInfo, skipped: list[SkippedRow]
     ) -> tuple[Batch, BatchInfo]:
-        """Return the rows of all parts, in order."""
+        """Return the transformed rows of all parts in order, and their BatchInfo."""
         if len(parts) > 1:
             self._widen(parts)
         info = dataclasses.replace(info, _rows=np.arange(len(info.positions)))
@@ -276,7 +276,7 @@ def _kinds_of(batch: Batch) -> dict[str, str]:
 def _empty(
     transform: CheckedTransform, batch: Batch, info: BatchInfo, error: Exception
 ) -> Batch:
-    """Return the transformed batch of no rows, or raise `error`."""
+    """Transform and return a batch of no rows; raise `error` if that fails."""
     none = np.empty(0, np.int64)
     try:
         return transform(take_rows(batch, none), info._of_rows(none))
@@ -292,7 +292,7 @@ def _empty(
 def _skipped(
     transform: CheckedTransform, info: BatchInfo, row: int, error: Exception
 ) -> SkippedRow:
-    """Return the row for which `transform` raised an error."""
+    """Return the SkippedRow of a row for which `transform` raised `error`."""
     places, name = info._places, transform.name
     assert places is not None
     file, _, begin, end = places.numbers[row].tolist()

@@ -1,4 +1,4 @@
-"""BatchDecoder: batches of one epoch from the core's pipeline."""
+"""BatchDecoder: decode the batches of one epoch in the core's pipeline."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchInfo, Places
 
-# The frames of one step, or of a window, may take this much even if the memory limit is
+# The frames of one step or window may take this many bytes, even if the memory limit is
 # lower.
 _FRAME_BYTES = 1 << 30
 
-# 1 / 4 of the memory limit is for decompressed bytes that are not parsed yet.
+# A quarter of the memory limit is for decompressed bytes that are not parsed yet.
 _READ_AHEAD_SHARE = 4
 
-# A decoded batch before collation: the batch to be, its parts, and what they are.
+# A decoded batch before collation: its step and counts, its parts, and its BatchInfo.
 Taken: TypeAlias = tuple[Delivered, Parts, "BatchInfo | None"]
 
 
@@ -39,8 +39,8 @@ def plan_epoch(
 ) -> tuple[EpochPlan | None, _core.Catalog | None]:
     """Return the plan of the epoch and the catalog of its records.
 
-    The plan is None to read the files in order without an index, so that the first batch
-    is ready at once. Streams have no catalog.
+    The plan is None if the pipeline can read the files in order without an index. Then
+    the first batch is ready at once. Streams have no catalog.
     """
     source, planner = options.source, options.planner
     if source.files.is_streamed:
@@ -57,12 +57,12 @@ def plan_epoch(
     catalog = None if source.files.is_streamed else source.catalog()
     plan = planner.plan(at.seed, at.epoch, at.phase)
     if catalog is not None and source.catalog() is not catalog:
-        return plan_epoch(options, at)  # a stale index was built again meanwhile
+        return plan_epoch(options, at)  # a stale index was rebuilt in the meantime
     return plan, catalog
 
 
 class BatchDecoder:
-    """Delivers the batches of an epoch, starting at the step `at`."""
+    """Decodes the batches of an epoch, starting at the step of the cursor `at`."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class BatchDecoder:
         self._needs_places = not collator.is_plain or options.conversion is not None
         self._adds_valid = VALID in collator.column_names
         finish = None if options.conversion is None else options.conversion.finish
-        self._places_are_late = finish is not None  # asked for after the next batch
+        self._places_are_late = finish is not None  # requested after the next batch
         self._seed, self._epoch = at.seed, at.epoch
         self._times = times
         self._times_lock = threading.Lock()
@@ -97,7 +97,7 @@ class BatchDecoder:
             else _pipeline(options, pool, plan, catalog, at, n_ahead, memory_limit)
         )
         self._iteration = at.iteration
-        # While it walks files, the pipeline finds gaps, and indexes of remote files.
+        # Without a plan, the pipeline finds damaged framing, and indexes of remote files.
         self._finds_indexes = plan is None and files.readers is not None
         self._may_have_found = plan is None and (
             files.on_error != "raise" or self._finds_indexes
@@ -107,7 +107,7 @@ class BatchDecoder:
 
     @property
     def transform_pool_bytes(self) -> int:
-        """The memory limit of batches in the transform pool."""
+        """The memory limit for batches in the transform pool, in bytes."""
         uses_pool = self._options.n_in_transform_pool > 0
         return self._options.memory_limit // 2 if uses_pool else 0
 
@@ -140,7 +140,7 @@ class BatchDecoder:
         )
 
     def _last_places(self) -> Places:
-        """Return the places of the last batch that the pipeline returned."""
+        """Return the file locations of the rows in the last decoded batch."""
         context = f" of step {self._step} of epoch {self._epoch}"
         files = self._options.source.files.files
         return Places(files, self.pipeline.places(), context)
@@ -148,7 +148,7 @@ class BatchDecoder:
     def _next_of_pipeline(
         self,
     ) -> tuple[Parts, int, int, int, int, list[SkippedSpan]] | None:
-        """Return the decoded parts of a step; None at the end."""
+        """Return the decoded parts of the next step; None at the end."""
         decoded = self.pipeline.next()
         if self._may_have_found:
             self._keep_found()
@@ -165,7 +165,7 @@ class BatchDecoder:
         return decoded
 
     def _keep_found(self) -> None:
-        """Report the gaps and keep the indexes that the pipeline has found."""
+        """Report damaged framing and keep indexes that the pipeline has found."""
         if self._finds_indexes:
             self._options.source.files.keep_walked(self.pipeline)
         if gaps := self.pipeline.take_gaps():
@@ -233,7 +233,7 @@ def _pipeline(
     n_ahead: int,
     memory_limit: int,
 ) -> _core.Pipeline:
-    """Return a pipeline over files with random access, starting at a step."""
+    """Return a pipeline over files with random access, from the step of `at`."""
     files = options.source.files
     of_core = options.source.to_core()  # opens the files
     # Decoding may wait for a remote store, so the consumer does not decode.
@@ -265,11 +265,11 @@ def _streaming_pipeline(
     n_ahead: int,
     memory_limit: int,
 ) -> _core.Pipeline:
-    """Return a pipeline over compressed files, starting at a step.
+    """Return a pipeline over compressed files, from the step of `at`.
 
-    Bytes before that step are decompressed again, except for files that end before it if
-    there is no window. It uses one more thread than `num_threads`, because the consumer
-    does not decode, and the same number of threads to decompress.
+    The pipeline decompresses the bytes before that step again. Without a window, it skips
+    files that end before the step. ``num_threads + 1`` threads decode, because the
+    consumer does not decode, and the same number of threads decompress.
     """
     from fastrec.storage.stream_readers import byte_streams
 

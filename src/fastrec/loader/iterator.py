@@ -35,12 +35,12 @@ _log = logging.getLogger("fastrec")
 class BatchIterator(Iterator[Any]):
     """An iterator over one epoch; decoding ends when it is garbage-collected.
 
-    The threads of `transform_pool` transform the batches; without it, ``next()`` does.
-    With `names`, batches are tuples of these columns. Threads do not refer to the
+    The threads of `transform_pool` transform the batches; without a pool, ``next()``
+    does. With `names`, batches are tuples of these columns. Threads do not refer to the
     iterator, and its destruction runs no Python code; see `fastrec.tasks`.
 
     A signal handler may raise at any point (an interrupt). The iterator then reopens the
-    epoch at the step of `progress`, because the order of batches is computed.
+    epoch at the step of `progress`, because seed and epoch determine the order.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class BatchIterator(Iterator[Any]):
         self._is_finished = False
         self._is_forked = False
         self._error: Exception | None = None
-        # The cursor after the last batch of the source; None while taking a batch.
+        # The cursor after the last batch of the source; None while a batch is taken.
         self._cursor: Cursor | None = None
-        # The plan and its catalog; empty until the epoch is opened. A stale index that is
-        # built again must not change the order of a running epoch.
+        # The plan and its catalog; empty until the epoch is opened. Kept, because a
+        # rebuilt index must not change the order of a running epoch.
         self._plans: list[tuple[EpochPlan | None, _core.Catalog | None]] = []
         self._decoder: BatchDecoder | None = None
         self._transformed: TransformedBatches | None = None
@@ -75,8 +75,8 @@ class BatchIterator(Iterator[Any]):
         self._is_watching = True  # for columns that no record has
         self._warned_bytes = options.memory_limit  # warn about larger batches
         self._left_ns: int | None = None  # when the previous call returned
-        self._helping_ns = self._starving_ns = 0  # of the pipeline, counted so far
-        self._fetched = np.zeros(3, np.int64)  # of the files, counted so far
+        self._helping_ns = self._starving_ns = 0  # of the pipeline, already counted
+        self._fetched = np.zeros(3, np.int64)  # of the files, already counted
         renew_after_fork(self)
 
     def __next__(self) -> Any:
@@ -105,24 +105,24 @@ class BatchIterator(Iterator[Any]):
                         continue
                     after = before.after(*delivered[1:5])
                     # Another thread may have begun a `for`, or an interrupt may have
-                    # restored the cursor before its batch.
+                    # restored an earlier cursor.
                     if progress.replace(before, after):
                         self._cursor = after
                         return delivered.batch
         except Exception:
             raise
         except BaseException:
-            # The batch did not reach the consumer. The next call finds that the cursor is
-            # not that of the source, and reopens the epoch. A second interrupt comes
-            # after this call.
+            # The batch did not reach the consumer. The next call finds that the source is
+            # ahead of the cursor, and reopens the epoch. A second interrupt can only
+            # arrive after this call.
             if before is not None:
                 progress.replace(after, before)
             raise
 
     def _advance(self, at: Cursor) -> Delivered | None:
-        """Return the next batch; None when the epoch ends."""
+        """Return the next batch; None at the end of the epoch."""
         if not self._plans and at.iteration is self._begin.iteration:
-            self._begin = at  # set_epoch may have moved it
+            self._begin = at  # set_epoch may have moved the cursor
         begin = self._begin
         is_of_this_epoch = at.iteration is begin.iteration and at.epoch == begin.epoch
         if self._is_closed or self._is_finished or not is_of_this_epoch:
@@ -178,7 +178,7 @@ class BatchIterator(Iterator[Any]):
                 fetched = readers.fetched()
                 times.fetched += fetched - self._fetched
                 self._fetched = fetched
-            # With a transform pool, its threads help and starve instead of the consumer.
+            # The threads of a transform pool help and starve, not the consumer.
             if self._decoder is not None and self._transformed is None:
                 helping_ns = self._decoder.pipeline.helping_ns
                 times.helping_ns += helping_ns - self._helping_ns
@@ -189,7 +189,7 @@ class BatchIterator(Iterator[Any]):
                 self._starving_ns = starving_ns
 
     def _open(self, at: Cursor) -> Source:
-        """Start to read at a step, and return the source of batches."""
+        """Start reading at a step, and return the source of batches."""
         self._stop()
         options, progress = self._options, self._progress
         if not self._plans:
@@ -213,7 +213,7 @@ class BatchIterator(Iterator[Any]):
                 decoder, self._transform_pool, n_ahead=options.n_in_transform_pool
             )
             source = transformed.next
-        close_at_exit(self)  # later than the pool, so exit stops the pipeline first
+        close_at_exit(self)  # after the pool, so that exit stops the pipeline first
         if options.conversion is not None:
             stop = functools.partial(_stop, decoder, transformed)
             source = Prefetcher(
@@ -226,7 +226,7 @@ class BatchIterator(Iterator[Any]):
         return source
 
     def _finish(self, at: Cursor) -> bool:
-        """Move to the next epoch, unless the cursor has moved.
+        """Move to the next epoch; return False if the cursor has already moved.
 
         An interrupt takes effect either before or after the move.
         """
@@ -235,8 +235,8 @@ class BatchIterator(Iterator[Any]):
         if is_empty and not progress.is_warned_of_drop and (n := len(options.source)):
             progress.is_warned_of_drop = True
             self._warnings.append(
-                f"drop_last=True drops all records: the dataset has {n:,}, and a full batch "
-                f"{options.planner.global_batch_size:,}"
+                f"drop_last=True drops all records: the dataset has {n:,}, but a full batch "
+                f"has {options.planner.global_batch_size:,}"
             )
         if not progress.replace(at, at.moved(at.seed, at.epoch + 1)):
             return False
@@ -250,7 +250,7 @@ class BatchIterator(Iterator[Any]):
         return True
 
     def _watch(self, at: Cursor, delivered: Delivered | None) -> None:
-        """Queue a warning about columns that no record has."""
+        """Queue a warning about columns that are missing in all records."""
         source, is_end = self._options.source, delivered is None
         core = source.to_core()
         self._is_watching = core.is_watching
@@ -275,8 +275,8 @@ class BatchIterator(Iterator[Any]):
         if is_exiting() and threading.current_thread() is not threading.main_thread():
             raise SystemExit  # ends the thread silently
         raise RuntimeError(
-            "this iterator was closed: a loader has one running epoch, which ends at a "
-            "later iter(loader), set_epoch(), seek(), load_state_dict() or close()"
+            "this iterator was closed: a loader has one running epoch, and a later "
+            "iter(loader), set_epoch(), seek(), load_state_dict() or close() ends it"
         )
 
     @property
@@ -287,7 +287,7 @@ class BatchIterator(Iterator[Any]):
     def close(self) -> None:
         """Stop the threads of the pipeline, and end the epoch of this iterator."""
         self._is_closed = True
-        self._transform_pool = None  # or the traceback of an error would keep it
+        self._transform_pool = None  # or the traceback of an error would keep the pool
         if not self._is_forked:
             self._stop()
         self._source = None
@@ -306,7 +306,7 @@ class BatchIterator(Iterator[Any]):
 
 
 def check_columns(names: Iterable[object], columns: Collection[object]) -> None:
-    """Raise a KeyError unless batches with `columns` have all of `names`."""
+    """Raise a KeyError if one of `names` is not in `columns`."""
     for name in names:
         if name not in columns:
             raise KeyError(no_column(name, columns, "the batch"))
@@ -331,7 +331,7 @@ class TupleBatches:
 
 
 class RepeatedEpochs(Iterator[B]):
-    """The batches of consecutive epochs, also after an interrupt; see `Loader.repeat`."""
+    """An iterator over consecutive epochs, resumable after an interrupt."""
 
     def __init__(self, loader: Iterable[B], n_epochs: float) -> None:
         self._loader = loader
@@ -345,7 +345,7 @@ class RepeatedEpochs(Iterator[B]):
                 self._is_empty = True
                 self._epoch = iter(self._loader)
             for batch in self._epoch:
-                # Python handles signals at calls and jumps. There are none between
+                # Python handles signals only at calls and jumps. Neither occurs between
                 # taking the batch and returning it, so no batch is lost.
                 self._is_empty = False
                 return batch
@@ -368,7 +368,7 @@ def _stop(decoder: BatchDecoder, transformed: TransformedBatches | None) -> None
 def _check_limit(
     rows: Sequence[SkippedRow], n_before: int, max_errors: int | None
 ) -> None:
-    """Raise the error of the first of `rows` that exceeds `max_errors`."""
+    """Raise the error of the first row beyond `max_errors`, if there is one."""
     if max_errors is None or n_before + len(rows) <= max_errors:
         return
     _, error, note = rows[max(0, max_errors - n_before)]

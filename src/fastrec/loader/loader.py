@@ -48,31 +48,31 @@ _log = logging.getLogger("fastrec")
 
 
 class RecordLocation(NamedTuple):
-    """Where a record is stored."""
+    """The location of a record: its file, record number and byte offset."""
 
     path: str
-    record: int  # in the file, from 0
-    offset: int  # byte where its frame begins
+    record: int  # number in the file, from 0
+    offset: int  # of the record's frame in the file, in bytes
 
 
 class Loader(Generic[B]):
     """An iterable of the batches of a dataset; returned by `Dataset.loader`.
 
-    Each ``for`` over a loader is one epoch. A new ``for`` ends the previous one, also
-    after a ``break``. Batches are plain dicts in the order of the schema, and belong to
-    the caller, who may keep and change them:
+    Each ``for`` over a loader is one epoch. A new ``for`` closes the previous iterator,
+    and after a ``break`` it starts the next epoch. Each batch is a plain dict of columns
+    in schema order, which the caller may keep and change:
 
     * dense columns are ndarrays of shape ``(batch, *shape)``, 64-byte aligned,
     * variable-length columns are `RaggedArray`, byte strings are `BytesArray`.
 
-    Batches do not depend on the number of threads. An error is raised in place of its
-    batch, after all batches before it, and again by later calls. Rows skipped by
-    `on_error` change no step or position: their batch is shorter, perhaps empty, and
-    `report` lists them. Threads start with the first batch. Those that decode stop at the
-    end of the epoch, at `close`, or when the iterator is garbage-collected. Those of
-    transforms serve all epochs, and stop at `close` or with the loader.
+    Batches do not depend on the number of threads. ``next()`` raises an error in place of
+    the failed batch, and again in later calls. If `on_error` skips rows, their batch is
+    shorter, perhaps empty; steps and positions do not change, and `report` lists the
+    rows. Threads start with the first batch. Decoding threads stop at the end of the
+    epoch, at `close`, or when the iterator is garbage-collected. Transform threads serve
+    all epochs, and stop at `close` or with the loader.
 
-    The order of an epoch is computed from the seed and the epoch, so `seek`, `set_epoch`
+    The seed and the epoch number determine the order of an epoch, so `seek`, `set_epoch`
     and `load_state_dict` move to any step at once.
 
     A loader can be pickled if its transforms and ``batches=`` can be. The copy has the
@@ -114,8 +114,8 @@ class Loader(Generic[B]):
     ) -> None:
         """Allocate batches with ``allocate(n_bytes)``, called inside ``next()``.
 
-        Unless `recycles`, memory is used for one batch. A forked process allocates from
-        the system; a process that unpickles the loader calls its own `allocate`.
+        Unless `recycles` is true, memory is used for one batch. A forked process uses the
+        system's allocator; a process that unpickles the loader calls its own `allocate`.
         """
         self.close()
         self._options = dataclasses.replace(
@@ -130,45 +130,45 @@ class Loader(Generic[B]):
 
     @property
     def stats(self) -> LoaderStats:
-        """Counts of delivered data, and how the time of the loop was spent.
+        """Counts of delivered data, and a breakdown of the loop's time.
 
-        They cover all epochs of the loader; see `LoaderStats`. ``print(loader.stats)``
-        reports whether the loop waits for data.
+        The counts and times cover all epochs of the loader; see `LoaderStats`.
+        ``print(loader.stats)`` reports whether the loop waits for data.
         """
         return self._progress.stats()
 
     @property
     def report(self) -> Report:
-        """What was skipped or masked in the current ``for``.
+        """The regions and rows skipped or masked in the current ``for``.
 
-        These are regions of damaged framing, as in `Dataset.report`, and then single rows.
-        It grows with each delivered batch, and the next ``for`` resets it.
+        Regions of damaged framing come first, as in `Dataset.report`, then single rows.
+        The report grows with each delivered batch, and the next ``for`` resets it.
         """
         return self._progress.report()
 
     @property
     def batch_size(self) -> int | None:
-        """Rows of this rank in a full batch; None with ``batches=``."""
+        """The number of this rank's rows in a full batch; None with ``batches=``."""
         return self._planner.batch_size
 
     @property
     def drop_last(self) -> bool:
-        """Whether a last batch that is not full is skipped."""
+        """Whether the loader drops a last batch that is not full."""
         return self._planner.drop_last
 
     @property
     def pad_last(self) -> bool:
-        """Whether the last batch is filled with padding."""
+        """Whether the loader pads the last batch to its full size."""
         return self._planner.pad_last
 
     @property
     def seed(self) -> int:
-        """The seed of the order and of the transforms' random generators."""
+        """The seed of the record order and of the transforms' random generators."""
         return self._progress.cursor.seed
 
     @property
     def rank(self) -> int:
-        """The rank of this process among those that share the epoch."""
+        """The rank of this process among the processes that share the epoch."""
         return self._planner.rank.rank
 
     @property
@@ -178,18 +178,18 @@ class Loader(Generic[B]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the last delivered batch, or the next one after the epoch's end."""
+        """The current epoch; after the end of an epoch, the next one."""
         return self._progress.cursor.epoch
 
     @property
     def step(self) -> int:
-        """The number of steps of this epoch that were delivered, or skipped by `seek`."""
+        """The number of steps of this epoch that were delivered or skipped by `seek`."""
         return self._progress.cursor.step
 
     def __len__(self) -> int:
-        """Return the steps of the current epoch, the same on all ranks.
+        """Return the number of steps of the current epoch, equal on all ranks.
 
-        Builds the index of the dataset if it has none.
+        Builds the index of the dataset if necessary.
         """
         at = self._progress.cursor
         if not at.is_begun:
@@ -198,27 +198,27 @@ class Loader(Generic[B]):
 
     @property
     def batch_sampler(self) -> SimpleNamespace:
-        """An object with the attribute ``sampler``, which is this loader.
+        """An object whose attribute ``sampler`` is this loader, for Lightning.
 
-        Lightning calls ``batch_sampler.sampler.set_epoch`` before each epoch, so a run
-        that it resumes at the end of an epoch has the order of the next one.
+        Lightning calls ``batch_sampler.sampler.set_epoch`` before each epoch. So a run
+        resumed at the end of an epoch continues with the order of the next epoch.
         """
         return SimpleNamespace(sampler=self)
 
-    # The plan of the rank of this process.
+    # The plan for the rank of this process.
 
     @property
     def _planner(self) -> Planner:
         return self._planner_at(self._progress.cursor.step)
 
     def _planner_at(self, step: int) -> Planner:
-        """Return the planner of the epoch; at step 0, of the rank of this process now."""
+        """Return the planner of the epoch; at step 0, adopt the current rank first."""
         if not step:
             self._adopt(self._current_planner())
         return self._options.planner
 
     def _current_planner(self) -> Planner:
-        """Return the planner of the rank that this process has now."""
+        """Return a planner for the current rank of this process."""
         planner = self._options.planner
         rank = self._find_rank(planner.rank)
         is_same = rank.is_same(planner.rank)
@@ -231,23 +231,23 @@ class Loader(Generic[B]):
                 _log.info("this loader is %s", planner.rank)
 
     def _follow(self, find_rank: RankFinder) -> None:
-        """Take the rank from `find_rank`, now and at the start of each epoch.
+        """Find the rank with `find_rank`, now and at the start of each epoch.
 
-        Raises a ValueError as `_begin_at` does.
+        Raises the ValueError of `_begin_at`.
         """
         self._find_rank = find_rank
         self._begin_at(self._progress.cursor.begun().step)
 
     def _begin_at(self, step: int) -> None:
-        """Prepare to read from a step, as the rank that this process has now.
+        """Prepare to read from a step with the current rank of this process.
 
-        Raises a ValueError if the loader has reached the step as another rank.
+        Raises a ValueError if the loader reached the step with a different rank.
         """
         planner = self._current_planner()
         if step and planner is not self._options.planner:
             raise ValueError(
                 f"the loader reached step {step} of epoch {self.epoch} as {self._rank}, "
-                f"but this process is {planner.rank} now: make the process group first, "
+                f"but this process is now {planner.rank}: create the process group first, "
                 "then call loader.load_state_dict(state) or loader.seek(step)"
             )
         self._adopt(planner)
@@ -277,7 +277,7 @@ class Loader(Generic[B]):
         )
 
     def _repr_html_(self) -> str:
-        """Return the options, the position and the statistics, for notebooks."""
+        """Return the options, position and statistics as HTML, for notebooks."""
         rows: list[list[object]] = [
             [*self._size.split("=")],
             ["shuffle", repr(self._options.planner.shuffle)],
@@ -289,7 +289,7 @@ class Loader(Generic[B]):
         return table(["option", "value"], rows, title=title) + self.stats._repr_html_()
 
     def close(self) -> None:
-        """End the running epoch and stop all threads; the next ``for`` starts new ones."""
+        """End the running epoch and stop all threads; the next ``for`` restarts them."""
         self._end_epoch()
         self._transform_pool.close()
 
@@ -315,16 +315,16 @@ class Loader(Generic[B]):
                 return iterator
 
     def tuples(self, *names: str | bytes) -> TupleBatches:
-        """Return an iterable whose batches are tuples of some columns.
+        """Return an iterable of batches as tuples of the columns `names`.
 
-        A ``for`` over the iterable is a ``for`` over the loader: it is one epoch with the
-        same batches, and moves the loader's state. (``for image, label in loader`` would
-        bind the names of columns, because a batch is a dict.)
+        A ``for`` over the iterable is one epoch of the loader with the same batches, and
+        advances the loader's state. (``for image, label in loader`` would unpack column
+        names, because a batch is a dict.)
 
         Parameters
         ----------
         *names : str
-            Columns, in the order of the tuple; at least one.
+            Column names in the order of the tuple, at least one.
 
         Returns
         -------
@@ -334,10 +334,10 @@ class Loader(Generic[B]):
         Raises
         ------
         TypeError
-            If there are no names, or one is not a str.
+            If `names` is empty, or a name is not a str or bytes.
         KeyError
-            If batches have no such column. With transforms or an adapter, the first
-            batch raises it, and is not lost.
+            If a column does not exist. With transforms or an adapter, the first
+            ``next()`` raises this error, and the next ``for`` delivers that batch.
 
         Examples
         --------
@@ -367,7 +367,7 @@ class Loader(Generic[B]):
     def batch(self, step: int, epoch: int | None = None) -> B:
         """Return the batch of one step, without changing the loader's state.
 
-        Skipped rows are not in `report` and do not count for `max_errors`.
+        `report` does not list the rows skipped here; `max_errors` does not count them.
 
         Raises
         ------
@@ -413,19 +413,19 @@ class Loader(Generic[B]):
         Raises
         ------
         IndexError
-            If the epoch is at its end.
+            If the epoch has no further step.
         """
         at = self._progress.cursor
         return self.batch(at.step, at.epoch)
 
-    # The place in the training run.
+    # The position in the training run.
 
     def seek(self, step: int) -> None:
-        """Move to a step of the current epoch, with which the next ``for`` starts.
+        """Move to a step of the current epoch, where the next ``for`` starts.
 
-        Ends a running iteration. ``seek(len(loader))`` moves to the next epoch. After
-        `load_state_dict` with another batch size, steps are those of the rest of the
-        epoch; step 0 restarts the whole epoch.
+        Closes the running iterator. ``seek(len(loader))`` moves to the next epoch. After
+        `load_state_dict` with a different batch size, steps are aligned to the loaded
+        position; ``seek(0)`` restarts the whole epoch.
 
         Raises
         ------
@@ -434,7 +434,7 @@ class Loader(Generic[B]):
         """
         step = non_negative_int("step", step)
         planner, at = self._current_planner(), self._progress.cursor
-        # The first step of a cut epoch may be too short for all ranks.
+        # With a phase, step 0 may have too few rows for all ranks.
         phase = at.phase if step and planner is self._options.planner else 0
         n_steps = planner.plan(at.seed, at.epoch, phase).n_steps
         if step > n_steps:
@@ -444,12 +444,12 @@ class Loader(Generic[B]):
         self._move(at.seed, at.epoch, step, phase, planner)
 
     def set_epoch(self, epoch: int) -> None:
-        """Start `epoch` with the next ``for``.
+        """Set the epoch that the next ``for`` starts.
 
-        A loop ``for epoch in ...: loader.set_epoch(epoch)`` works but does not need the
-        call: the loader counts epochs itself. The call keeps a step that
-        `load_state_dict` or `seek` has set in this epoch, and an iterator that has
-        delivered no batch yet, which then delivers those of `epoch`.
+        A loop may call ``loader.set_epoch(epoch)`` before each epoch, but need not: the
+        loader counts epochs itself. The call keeps a step that `load_state_dict` or `seek`
+        has set in `epoch`. An iterator that has not delivered a batch stays valid, and
+        delivers the batches of `epoch`.
         """
         epoch = non_negative_int("epoch", epoch)
         at, iterator = self._progress.cursor, self._running()
@@ -469,12 +469,12 @@ class Loader(Generic[B]):
         self._adopt(planner)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last delivered batch.
+        """Return the loader's state: the position after the last delivered batch.
 
-        The state has less than 400 bytes of JSON-compatible values and is the same on all
-        ranks. It does not depend on batch size, ranks or threads. After an error, it is
-        the position before the batch that failed; after an epoch, the start of the next
-        one. Builds the index of the dataset if it has none.
+        The state has less than 400 bytes of JSON-compatible values and is equal on all
+        ranks. The position does not depend on batch size, world size or threads. After an
+        error, the position is before the failed batch; after an epoch, it is the start of
+        the next epoch. Builds the index of the dataset if necessary.
         """
         at = self._progress.cursor  # read once: another thread may take a batch
         planner = self._planner_at(at.step)
@@ -490,32 +490,32 @@ class Loader(Generic[B]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
-        """Resume at a saved position, where the next ``for`` continues.
+        """Move to a saved position, where the next ``for`` continues.
 
-        The state may come from a loader with another batch size, world size or number of
-        threads. The rest of the epoch is delivered exactly once, in batches of this
-        loader's size. The seed of the state replaces this loader's. Ends a running
-        iteration.
+        The state may come from a loader with a different batch size, world size or number
+        of threads. The loader delivers the rest of the epoch exactly once, in batches of
+        its own size. The seed of the state replaces the seed of the loader. Closes the
+        running iterator.
 
         Parameters
         ----------
         state : mapping
             The result of `state_dict`, also after a round trip through JSON.
         strict : bool, default True
-            Raise an error if the state was saved for a different dataset: other records,
-            another order of files or another selection. Copies of the files are equal.
+            Raise an error if the state was saved for a different dataset: different
+            records, file order or selection. Copies of the files are the same dataset.
 
         Raises
         ------
         ValueError
-            If `state` is invalid, was saved with another order or, with `strict`, for a
-            different dataset; or if the ranks cannot share the rest of the epoch.
+            If `state` is invalid, was saved with a different order or, with `strict`, for
+            a different dataset; or if the ranks cannot divide the rest of the epoch.
         """
         planner = self._current_planner()
         saved_for, order, seed, epoch, position = checked_state(state).values()
         if order != planner.state():
             raise ValueError(
-                f"state was saved with a different order: {order}, this loader has "
+                f"state was saved with a different order: {order}, but this loader has "
                 f"{planner.state()}"
             )
         if strict and saved_for != (expected := self._options.source.fingerprint()):
@@ -527,8 +527,8 @@ class Loader(Generic[B]):
         n_positions = planner.plan(seed, epoch).n_positions
         if position > n_positions:
             raise ValueError(
-                f"position of the state must be at most {n_positions:,}, the positions of "
-                f"an epoch, got {position:,}"
+                f"position of the state must be at most {n_positions:,}, the number of "
+                f"positions of an epoch, got {position:,}"
             )
         phase = position % planner.global_batch_size
         plan = planner.plan(seed, epoch, phase)
@@ -536,19 +536,19 @@ class Loader(Generic[B]):
         if plan.begin_of(step) != position:
             raise ValueError(
                 f"position {position:,} of the state must be the start of a batch of "
-                "batches(seed, epoch), which returns other batches than when the state was "
+                "batches(seed, epoch), which returned different batches when the state was "
                 "saved"
             )
         self._move(seed, epoch, step, phase, planner)
 
     def records_at(self, step: int, epoch: int | None = None) -> list[RecordLocation]:
-        """Return the records of this rank in a step.
+        """Return the locations of this rank's records in a step.
 
         Returns
         -------
         list of RecordLocation
             Named tuples ``(path, record, offset)``, one for each row except padding: the
-            file, the number of the record in it, and the byte where its frame begins.
+            file, the record's number in the file, and the byte offset of its frame.
 
         Raises
         ------
@@ -561,7 +561,7 @@ class Loader(Generic[B]):
         return [RecordLocation(source.files.files[i], *place) for i, *place in places]
 
     def _plan_with(self, step: int, epoch: int | None) -> EpochPlan:
-        """Return the plan of an epoch; raise an IndexError unless it has the step."""
+        """Return the plan of an epoch; raise an IndexError if `step` is out of range."""
         step = non_negative_int("step", step)
         epoch = self.epoch if epoch is None else non_negative_int("epoch", epoch)
         plan = self._plan(epoch)
@@ -583,13 +583,13 @@ class Loader(Generic[B]):
     def _rank(self) -> Rank:
         return self._options.planner.rank
 
-    # Errors for code that treats a Loader as rows or as an array. Hidden from type
-    # checkers, which report such code themselves.
+    # Errors for code that treats a Loader as a sequence of rows or an array. Type checkers
+    # do not see these methods, and report such code themselves.
 
     if not TYPE_CHECKING:
 
         def __getitem__(self, index: object) -> NoReturn:
-            """Raise a TypeError: torch's DataLoader reads rows in this way."""
+            """Raise a TypeError with advice for users of torch's DataLoader."""
             raise TypeError(
                 f"cannot index a Loader with {index!r}; loop over it, or call "
                 "loader.batch(step). It needs no DataLoader; to use one, write "
@@ -597,7 +597,7 @@ class Loader(Generic[B]):
             )
 
         def __array__(self, *_: object, **__: object) -> NoReturn:
-            """Raise a TypeError: NumPy and Keras convert objects with this method."""
+            """Raise a TypeError with advice for users of NumPy and Keras."""
             raise TypeError(
                 "a Loader yields batches and is not an array: loop over it; for Keras, "
                 'write model.fit(fr.keras.PyDataset(loader, label_key="label"), '
@@ -616,7 +616,7 @@ class Loader(Generic[B]):
         return self._options.has_transforms
 
     def _upcoming(self) -> B | None:
-        """Return the next batch of the next ``for``, or None, keeping the state."""
+        """Return the first batch of the next ``for``, or None; keep the state."""
         with copy.copy(self) as probe:
             probe._options = dataclasses.replace(
                 probe._options, num_threads=0, transform_threads=0, prefetch=1
@@ -624,7 +624,7 @@ class Loader(Generic[B]):
             return next(iter(probe), None)
 
     def _empty_batch(self) -> Batch:
-        """Return the transformed batch of no rows."""
+        """Return a batch of no rows after the transforms."""
         readings, _ = self._options.source.readings()
         none = np.empty(0, np.int64)
         columns = _core.parse_examples(readings[0].schema._bind(), self._pool, [])
@@ -641,7 +641,7 @@ class Loader(Generic[B]):
         return self
 
     def _place_of(self, row: int) -> tuple[str, int, int] | None:
-        """Return file, record and offset of a row of the last batch, if known."""
+        """Return the file, record and offset of a row of the last batch, or None."""
         files = self._options.source.files
         if self._has_transforms or files.is_streamed or files.on_error != "raise":
             return None
@@ -685,7 +685,7 @@ class Loader(Generic[B]):
         self.close()
 
     def _renew_after_fork(self) -> None:
-        # A thread of the parent may have held their locks during the fork.
+        # A thread of the parent may have held the locks of these during the fork.
         self._pool = _core.BlockPool(self._options.memory_limit)
         self._transform_pool = TransformPool(self._options)
         self._options.planner.renew_after_fork()

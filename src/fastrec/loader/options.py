@@ -85,7 +85,7 @@ class LoaderOptions:
         transforms: tuple[CheckedTransform, ...],
         given: Mapping[str, Any],
     ) -> LoaderOptions:
-        """Validate the arguments of `Dataset.loader`; raise a TypeError or ValueError."""
+        """Return the validated arguments of `Dataset.loader`, or raise an error."""
         planner = Planner(
             source,
             given["batch_size"],
@@ -132,13 +132,13 @@ class LoaderOptions:
 
     @property
     def has_transforms(self) -> bool:
-        """Whether the dataset or the loader has transforms, or decodes images."""
+        """Whether batches are transformed, or images or stored arrays are decoded."""
         source = self.source
         return bool(self.transforms or source.transforms or source.is_decoding)
 
     @property
     def n_transforming(self) -> int:
-        """The number of batches that threads transform concurrently; 0 inside next()."""
+        """The number of batches that threads transform concurrently, or 0."""
         if not self.has_transforms:
             return 0
         return min(self.transform_threads, 1 if self.shares_rows else _MAX_THREADS)
@@ -171,7 +171,7 @@ class LoaderOptions:
         return _core.BlockPool(self.memory_limit, self.allocate, self.recycles)
 
     def collator(self) -> Collator:
-        """Return a new collator."""
+        """Return a new collator for these options."""
         return Collator(
             self.source,
             self.transforms,

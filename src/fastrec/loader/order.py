@@ -1,6 +1,6 @@
 """Orders: the record at each position of an epoch.
 
-The core computes them (src/cpp/loader/order.h); this module has the caller's options.
+The core computes orders (src/cpp/loader/order.h); this module has the shuffle options.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fastrec.options import byte_count, positive_int, true_or_false
 from fastrec.sources.selection import Numbers
 from fastrec.sources.source import Source
 
-_MAX_LANES = 2**16  # the cost of a step is proportional
+_MAX_LANES = 2**16  # the cost of a step is proportional to the lanes
 _MAX_SLOTS = 2**28
 
 # The random stream that orders files; stream 0 orders records.
@@ -25,27 +25,27 @@ _FILES_STREAM = 1 << 35
 
 @dataclass(frozen=True)
 class Blocks:
-    """A shuffle that reads whole blocks of neighbouring records: ``shuffle=Blocks()``.
+    """A shuffle that reads whole blocks of adjacent records: ``shuffle=Blocks()``.
 
-    Use it on disks and networks where reading single records is slow. The blocks of the
-    dataset are permuted and divided among lanes. Batches draw evenly from all lanes, and
-    the records of a block are permuted. An epoch is nearly a global shuffle: the next
-    record comes from one of `lanes` blocks, and the records of one block are spread over
-    ``lanes * block`` positions. If the world size divides `lanes`, a rank reads whole
-    lanes.
+    Use blocks on disks and networks where reading single records is slow. An epoch
+    permutes the blocks and divides them among lanes. Batches draw evenly from all lanes,
+    and the records within a block are permuted. The result is close to a global shuffle:
+    the next record comes from one of `lanes` blocks, and the `n` records of one block are
+    spread over ``lanes * n`` positions. If the world size divides `lanes`, a rank reads
+    whole lanes.
 
     Parameters
     ----------
     block_bytes : int or str, default "4MB"
-        The approximate size of a block, converted to a number of records by their mean
-        size.
+        The approximate size of a block in bytes, converted to a number of records by the
+        mean record size.
     lanes : int, default 64
         The number of blocks that are open at a time.
 
     Raises
     ------
     TypeError, ValueError
-        If they are not positive numbers.
+        If `block_bytes` or `lanes` is not a positive number.
     """
 
     block_bytes: int | str = "4MB"
@@ -62,18 +62,18 @@ class Blocks:
 class Window:
     """A shuffle through a reservoir of `n` records: ``shuffle=Window(10_000)``.
 
-    Like ``tf.data.Dataset.shuffle(n)``, each position delivers a random record of the
-    reservoir, and the next record that is read replaces it. It needs no random access, so
-    it works on compressed files, whose `n` records are kept in memory. For plain files,
-    use ``shuffle=True``.
+    As in ``tf.data.Dataset.shuffle(n)``, each position delivers a random record of the
+    reservoir, and the next record of the files replaces it. A window needs no random
+    access, so it works on compressed files; the loader keeps `n` records in memory. For
+    uncompressed files, use ``shuffle=True``.
 
     Parameters
     ----------
     n : int
         The number of records in the reservoir.
     shuffle_files : bool, default True
-        Shuffle the order of the files in each epoch. Has no effect on views that select
-        records, such as `select`.
+        Permute the files in each epoch. This has no effect on views that select records,
+        such as `Dataset.select`.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class Window:
         )
 
     def file_order(self, n_files: int, seed: int, epoch: int) -> list[int]:
-        """Return the order in which an epoch reads the files."""
+        """Return the file numbers in the order in which an epoch reads the files."""
         if not self.shuffle_files:
             return list(range(n_files))
         order = shuffled(n_files, seed=seed, epoch=epoch, stream=_FILES_STREAM)
@@ -103,14 +103,14 @@ Shuffle: TypeAlias = "bool | Blocks | Window"
 
 
 def as_shuffle(value: object) -> Shuffle:
-    """Validate the option `shuffle`; raise a TypeError."""
+    """Return the option `shuffle` if it is valid, or raise a TypeError."""
     if isinstance(value, (Blocks, Window)):
         return value
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     msg = f"shuffle must be True, False, fr.Blocks(...) or fr.Window(n), got {value!r}"
     if isinstance(value, int):
-        msg += f"; use True to shuffle all records, fr.Window({value}) to use a buffer"
+        msg += f"; use True to shuffle all records, or fr.Window({value}) for a buffer"
     raise TypeError(msg)
 
 
@@ -140,7 +140,7 @@ def shuffled(
 def order_of(
     source: Source, shuffle: Shuffle, seed: int, epoch: int, global_batch_size: int
 ) -> _core.Order:
-    """Return the order of an epoch: position -> record of `source`."""
+    """Return the order of an epoch: the record of `source` at each position."""
     mix = source.mix
     if mix is not None:
         parts = zip(mix.components.values(), mix.sizes(), strict=True)
@@ -162,7 +162,7 @@ def order_of(
 
 
 def records_of(source: Source, numbers: Numbers) -> Numbers:
-    """Return the catalog's record numbers of the rows `numbers` of `source`."""
+    """Convert row numbers of `source` to record numbers of its catalog."""
     if source.mix is None:
         return numbers
     return order_of(source, False, 0, 0, 1).records(numbers)

@@ -1,14 +1,14 @@
 """Plans: the records of each step of an epoch on one rank.
 
-Ranks divide each step. If they read compressed files, which cannot be divided, each rank
-reads whole files instead: files are assigned by their number of records, the largest
-first, each to the rank with the fewest records. So all processes compute the same
-assignment, and all ranks make the same number of steps:
+Ranks divide the rows of each step. Compressed files cannot be divided, so each rank reads
+whole files instead. Files are assigned in order of record count, largest first, each to
+the rank with the fewest records. All processes compute the same assignment, and all ranks
+make the same number of steps:
 
-* by default, a rank divides its records evenly among the steps, so batches differ by one
-  row, and all records are delivered;
-* with ``drop_last``, all batches are full, and the surplus of larger ranks is skipped;
-* with ``pad_last``, the last batches of smaller ranks are padded.
+* by default, a rank divides its records evenly among the steps, so its batch sizes differ
+  by at most one row, and all records are delivered;
+* with ``drop_last``, all batches are full, and ranks with more records drop the surplus;
+* with ``pad_last``, the last batches of ranks with fewer records are padded.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from fastrec.sources.source import Source
 
 Batches: TypeAlias = "Callable[[int, int], Iterable[npt.ArrayLike]]"
 
-# The maximum of records of the largest rank / mean over ranks. It is smaller with
-# drop_last, which skips the surplus.
+# The maximum ratio of the largest rank's records to the mean over ranks. The maximum is
+# lower with drop_last, which drops the surplus.
 _MAX_IMBALANCE = 2.0
 _MAX_IMBALANCE_TO_DROP = 1.1
 
 
 @dataclass(frozen=True)
 class BatchesOf:
-    """``batches(seed, epoch)`` for a dataset of a known number of records.
+    """A function ``batches(seed, epoch)`` for a dataset of `n_records` records.
 
-    Ranks divide a batch by records, or by groups of records if ``groups(batch)`` returns
-    the bounds of the groups: the first record of each, and the number of records.
+    Ranks divide a batch by records, or by groups of records if `groups` is set.
+    ``groups(batch)`` returns the index of each group's first record, and the batch size.
     """
 
     n_records: int
@@ -61,8 +61,8 @@ class EpochPlan:
     order: _core.Order  # position in the epoch -> record
     grid: _core.StepGrid  # step -> positions of this rank
     n_positions: int  # over all ranks
-    # If a rank has an order of its own records: the steps over all ranks, and the
-    # position of each step's rows over all ranks minus that in `order`.
+    # If `order` has only this rank's records: the steps over all ranks, and for each step
+    # the position over all ranks minus the position in `order`.
     whole: _core.StepGrid | None = None
     shifts: Numbers | None = None
 
@@ -72,18 +72,18 @@ class EpochPlan:
         return self.grid.n_steps
 
     def step_at(self, position: int) -> int:
-        """Return the step that begins at a position, or the number of steps."""
+        """Return the step that begins at a position; `n_steps` for the end."""
         return (self.whole or self.grid).step_at(position)
 
     def begin_of(self, step: int) -> int:
-        """Return the first position of a step, or the end of the last one."""
+        """Return the first position of a step; for `n_steps`, the end position."""
         grid = self.whole or self.grid
         if step < self.n_steps:
             return grid.range(step)[0]
         return sum(grid.range(step - 1)) if step else 0
 
     def rows(self, step: int) -> tuple[Numbers, Numbers]:
-        """Return positions and records of this rank's rows; -1 for padding."""
+        """Return the positions and records of this rank's rows; -1 for padding."""
         positions = self.grid.positions(step)
         if self.shifts is not None:
             positions = positions[positions < len(self.order)]
@@ -97,7 +97,7 @@ class EpochPlan:
 def padded(
     positions: Numbers, records: Numbers, n_rows: int
 ) -> tuple[Numbers, Numbers]:
-    """Append -1 to both until they have `n_rows` rows."""
+    """Return `positions` and `records` padded with -1 to `n_rows` rows."""
     n_missing = n_rows - len(positions)
     if not n_missing:
         return positions, records
@@ -107,7 +107,7 @@ def padded(
 
 @dataclass(eq=False)
 class Planner:
-    """Plans epochs: their order, their steps, and the share of a rank."""
+    """Plans the order, the steps and one rank's rows of each epoch."""
 
     source: Source
     batch_size_per_rank: int | None
@@ -166,7 +166,7 @@ class Planner:
                 warn_caller(
                     f"compressed files cannot be divided evenly among {world_size} ranks, "
                     "so each rank decompresses all files; use fastrec.open(..., "
-                    "cache_dir=...) to expand them once"
+                    "cache_dir=...) to decompress them once"
                 )
 
     def _check_batches(self) -> None:
@@ -179,7 +179,7 @@ class Planner:
             raise ValueError("batches= cannot be combined with shuffle or drop_last")
         if self.source.is_mixed:
             raise TypeError(
-                "cannot use batches= with a mix; pass it to a plain dataset"
+                "cannot use batches= with a mix; use a dataset that is not a mix"
             )
 
     @property
@@ -189,7 +189,7 @@ class Planner:
 
     @property
     def batch_size(self) -> int | None:
-        """Rows of this rank in a full batch; None with ``batches=``."""
+        """The number of this rank's rows in a full batch; None with ``batches=``."""
         return None if self.is_listed else self._batch_size_of(self.rank.rank)
 
     def _batch_size_of(self, rank: int) -> int:
@@ -200,18 +200,18 @@ class Planner:
 
     @property
     def is_whole_epoch(self) -> bool:
-        """Whether this rank reads all records, in batches of one size."""
+        """Whether this rank reads all records, in batches of equal size."""
         return not self.is_listed and self.rank.world_size == 1
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_plans": {}}
 
     def renew_after_fork(self) -> None:
-        """Forget plans: a thread of the parent may have held their locks."""
+        """Drop all plans: a thread of the parent may have held the locks of a plan."""
         self._plans.clear()
 
     def file_order(self, seed: int, epoch: int) -> list[int]:
-        """Return the files that this rank reads in an epoch, in order."""
+        """Return the numbers of the files that this rank reads in an epoch, in order."""
         files: Sequence[int] = range(len(self.source.files.files))
         if self.files_of_ranks is not None:
             files = self.files_of_ranks[self.rank.rank]
@@ -229,7 +229,7 @@ class Planner:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return the parameters of the order, which a loaded state must share."""
+        """Return the parameters of the order, which a loaded state must match."""
         shuffle, mix = self.shuffle, self.source.mix
         order: dict[str, Any] = {"shuffle": shuffle}
         if self.batches is not None:
@@ -257,7 +257,7 @@ class Planner:
         return order
 
     def plan(self, seed: int, epoch: int, phase: int = 0) -> EpochPlan:
-        """Return the plan of an epoch; step 0 has `phase` positions unless it is 0."""
+        """Return the plan of an epoch; a nonzero `phase` is the size of step 0."""
         key = (seed, epoch, phase, self.source.files.version())
         plan = self._plans.get(key)
         if plan is None:
@@ -268,8 +268,8 @@ class Planner:
             else:
                 plan = self._plan_of_records(seed, epoch, phase)
             self._plans[key] = plan
-            # Keep two: the plan in use, and one for Loader.batch and records_at. Other
-            # threads may add and remove plans meanwhile.
+            # Keep two plans: the one in use, and one for Loader.batch and records_at.
+            # Other threads may add and remove plans at the same time.
             for old in list(self._plans)[:-2]:
                 self._plans.pop(old, None)
         return plan
@@ -277,7 +277,7 @@ class Planner:
     def settled(
         self, seed: int, epoch: int, step: int, phase: int
     ) -> tuple[int, int, int, int]:
-        """Return a step, or step 0 of the next epoch if it is the end of its epoch."""
+        """Return the given step; at the end of an epoch, step 0 of the next epoch."""
         if step and step == self.plan(seed, epoch, phase).n_steps:
             epoch, step, phase = epoch + 1, 0, 0
         return seed, epoch, step, phase
@@ -300,7 +300,7 @@ class Planner:
         return EpochPlan(order, grid, len(order))
 
     def _check_shared(self, n_rows: int, what: str) -> None:
-        """Refuse a batch with fewer rows than ranks: an empty batch has a NaN loss."""
+        """Raise a ValueError if a rank would get no rows: its loss would be NaN."""
         if 0 < n_rows < self.rank.world_size and not self.pad_last:
             hint = (
                 "pad_last=True" if self.is_listed else "drop_last=True or pad_last=True"
@@ -313,7 +313,7 @@ class Planner:
     def _plan_of_files(
         self, files_of_ranks: list[list[int]], seed: int, epoch: int
     ) -> EpochPlan:
-        """Return the plan of a rank that reads its own files."""
+        """Return the plan of this rank, which reads whole files."""
         counts = np.array(self.source.files.n_records_by_file(), np.int64)
         rank = self.rank.rank
         sizes = [self._batch_size_of(i) for i in range(self.rank.world_size)]
@@ -327,8 +327,8 @@ class Planner:
         if not (self.drop_last or self.pad_last):
             if min(n_records) < n_steps:
                 raise ValueError(
-                    f"a rank has only {min(n_records):,} records for {n_steps:,} steps, "
-                    "so some steps would have no row; pass drop_last=True or pad_last=True"
+                    f"a rank has only {min(n_records):,} records for {n_steps:,} steps, so "
+                    "some steps would have no rows; pass drop_last=True or pad_last=True"
                 )
             bounds = np.array(
                 [n_records[rank] * i // n_steps for i in range(n_steps + 1)], np.int64
@@ -355,7 +355,7 @@ class Planner:
         )
 
     def _plan_of_batches(self, batches: Batches, seed: int, epoch: int) -> EpochPlan:
-        """Return the plan of the batches that ``batches(seed, epoch)`` lists."""
+        """Return the plan of the batches that ``batches(seed, epoch)`` returns."""
         rank, world_size, n_records = (
             self.rank.rank,
             self.rank.world_size,
@@ -413,7 +413,7 @@ class Planner:
 def assign_files(
     n_records_by_file: Sequence[int], world_size: int, max_imbalance: float
 ) -> list[list[int]] | None:
-    """Assign files to ranks, or return None if the ranks would be too imbalanced."""
+    """Return the files of each rank, or None if ranks would be too imbalanced."""
     files: list[list[int]] = [[] for _ in range(world_size)]
     ranks = [
         (0, rank) for rank in range(world_size)

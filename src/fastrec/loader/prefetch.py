@@ -1,8 +1,8 @@
 """Prefetching: convert batches ahead of the loop, for adapters.
 
-An adapter defines the conversion of a batch, and the number of batches to convert ahead,
-so that a copy to a device overlaps with the computation. Order, state, errors and threads
-are those of the loader.
+An adapter defines the conversion of a batch, and the number of batches to convert ahead.
+Conversion ahead of the loop overlaps copies to a device with computation. The loader
+still controls order, state, errors and threads.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ T = TypeVar("T")
 
 
 class Delivered(NamedTuple):
-    """A batch to be delivered, with its step and counts."""
+    """A batch to deliver, with its step and counts."""
 
     batch: Batch
     step: int
     n_records: int
     n_bytes: int
     skipped: Sequence[SkippedRow] = ()
-    places: Places | Callable[[], Places] | None = None  # callable until the next batch
+    places: Places | Callable[[], Places] | None = None  # call before the next batch
 
 
 def unreadable_rows(unreadable: Iterable[SkippedSpan]) -> list[SkippedRow]:
-    """Return the rows that the core skipped or masked."""
+    """Return a SkippedRow for each row that the core skipped or masked."""
     return [SkippedRow(span.region, span.error) for span in unreadable]
 
 
@@ -49,16 +49,16 @@ class Conversion:
     Attributes
     ----------
     convert : callable
-        ``convert(batch)`` returns the dict to deliver. The consumer's thread calls it
-        in the order of the batches. After an interrupt, it is called again for batches
-        that were not delivered.
+        ``convert(batch)`` returns the dict to deliver, or the argument of `finish`. The
+        consumer's thread calls `convert` in batch order, and after an interrupt again
+        for batches that were not delivered.
     n_ahead : int
         The number of batches to convert ahead of the delivered one.
     finish : callable, optional
-        ``finish(converted)`` returns the dict to deliver, when it is delivered.
+        ``finish(converted)``, called at delivery, returns the dict to deliver.
     announce : callable, optional
-        ``announce(is_last)`` is called when a batch is delivered, and with None at the
-        end of the epoch; ``is_last()`` returns whether no batch follows.
+        ``announce(is_last)`` is called at each delivery; ``is_last()`` returns whether no
+        batch follows. ``announce(None)`` is called at the end of the epoch.
     """
 
     convert: Callable[[Batch], Any]
@@ -87,7 +87,7 @@ def with_conversion(loader: T, conversion: Conversion) -> T:
 
 
 def _note(error: Exception, places: Places | Callable[[], Places] | None) -> None:
-    """Add a note with the batch's records to the error of a conversion."""
+    """Add a note with the locations of the batch's records to `error`."""
     if places is not None:
         known = places if isinstance(places, Places) else places()
         known.note_batch(error, "the conversion")
@@ -96,7 +96,7 @@ def _note(error: Exception, places: Places | Callable[[], Places] | None) -> Non
 class Prefetcher:
     """Converts the batches of a source ahead of the loop.
 
-    An error is raised after the converted batches before it are delivered.
+    `next` raises an error only after it has returned all batches before the failed batch.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Prefetcher:
             return None
         first = ready.popleft()
         if announce is not None:
-            # Refers to neither the batch nor the threads of the iterator.
+            # The lambda refers to neither the batch nor the threads of the iterator.
             step, n_steps = first.step, self._n_steps
             announce(lambda: step + 1 == n_steps())
         if conversion.finish is None:

@@ -1,4 +1,4 @@
-"""Progress: the place of a loader in its training run, counts, times and states."""
+"""Progress: a loader's position in the training run, counts, times and states."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _STATE = {"fingerprint": str, "order": dict, "seed": int, "epoch": int, "positio
 
 
 class Iteration:
-    """One ``for`` over a loader: its iterator, and what it skipped."""
+    """One ``for`` over a loader: its iterator, and the skipped regions and rows."""
 
     def __init__(self) -> None:
         self.iterator: weakref.ref[Any] | None = None
         # Damaged framing, by file and first byte; a reopened epoch finds it again.
         self._gaps: dict[tuple[str, int], SkippedRegion] = {}
-        # May end with rows of batches that an interrupt has discarded. Cursors count
-        # those of delivered batches.
+        # May end with rows of batches that an interrupt has discarded. A cursor counts
+        # only the rows of delivered batches.
         self._rows: list[SkippedRegion] = []
 
     def add_gaps(self, regions: Iterable[SkippedRegion]) -> None:
@@ -42,26 +42,26 @@ class Iteration:
         regions = [row.region for row in rows]
         if not n_before:
             _log.warning(
-                "skipping or masking a row (loader.report lists all of them): %s",
+                "skipping or masking a row (loader.report lists all such rows): %s",
                 regions[0],
             )
         if n_before < _MAX_REGIONS:
             self._rows[n_before:] = regions[: _MAX_REGIONS - n_before]
 
     def report(self, n_skipped: int) -> Report:
-        """Return the damaged framing and the first `n_skipped` rows."""
+        """Return a report of the damaged framing and the first `n_skipped` rows."""
         rows = self._rows[:n_skipped]
         return Report((*self._gaps.values(), *rows), n_skipped - len(rows))
 
 
 class Cursor(NamedTuple):
-    """A step of the training run, and the counts up to it."""
+    """A step of the training run, and the counts so far."""
 
     iteration: Iteration
     seed: int
     epoch: int
-    step: int  # steps of the epoch that were delivered, or skipped by `seek`
-    phase: int  # rows of step 0, if a state of another batch size was loaded
+    step: int  # steps of the epoch that were delivered or skipped by `seek`
+    phase: int  # rows of step 0, if a state with a different batch size was loaded
     is_begun: bool  # whether a batch of this epoch was delivered
     n_batches: int
     n_records: int
@@ -69,18 +69,18 @@ class Cursor(NamedTuple):
     n_skipped: int  # rows in the report
 
     def begun(self) -> Cursor:
-        """Return where a new ``for`` begins: in the next epoch, if this one has begun."""
+        """Return the cursor of a new ``for``: in the next epoch if this one has begun."""
         place = (self.epoch + 1, 0, 0) if self.is_begun else self[2:5]
         return Cursor(Iteration(), self.seed, *place, False, *self[6:9], 0)
 
     def moved(self, seed: int, epoch: int, step: int = 0, phase: int = 0) -> Cursor:
-        """Return another step, with the same counts and report."""
+        """Return a cursor at another step, with the same counts and report."""
         return Cursor(self.iteration, seed, epoch, step, phase, False, *self[6:])
 
     def after(
         self, step: int, n_records: int, n_bytes: int, skipped: Sequence[SkippedRow]
     ) -> Cursor:
-        """Return the cursor after a batch, and report its skipped rows."""
+        """Return the cursor after a batch, and add its skipped rows to the report."""
         if skipped:
             self.iteration.add_rows(self.n_skipped, skipped)
         values = (
@@ -101,9 +101,9 @@ class Cursor(NamedTuple):
 class Progress:
     """The progress of a loader, shared with its iterators.
 
-    Threads and interrupts change the immutable `cursor` only with ``replace(old, new)``,
-    one C call that does nothing and returns False unless `old` is the current one. So no
-    change is lost: of two threads that deliver, begin or move at once, one tries again.
+    Threads and interrupts change the immutable `cursor` only with ``replace(old, new)``.
+    This single C call returns False and changes nothing if `old` is not the current
+    cursor. So no change is lost: if two threads move the cursor at once, one tries again.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Progress:
 
     @property
     def cursor(self) -> Cursor:
-        """The step after the last delivered batch."""
+        """The cursor after the last delivered batch."""
         return self._load()
 
     def move(self, seed: int, epoch: int, step: int, phase: int) -> None:
@@ -129,18 +129,18 @@ class Progress:
             at = self.cursor
 
     def report(self) -> Report:
-        """Return what was skipped in the current ``for``."""
+        """Return the report of the current ``for``."""
         at = self.cursor
         return at.iteration.report(at.n_skipped)
 
     def stats(self) -> LoaderStats:
-        """Return the counts and times."""
+        """Return the counts and times so far."""
         at = self.cursor
         return self.times.stats(at.n_batches, at.n_records, at.n_bytes)
 
 
 def checked_state(state: object) -> dict[str, Any]:
-    """Return the values of a state as plain values, or raise a ValueError."""
+    """Return the values of a state as Python objects, or raise a ValueError."""
     keys = ("version", *_STATE)
     if isinstance(state, Mapping) and (
         state.get("version", STATE_VERSION) != STATE_VERSION
@@ -158,7 +158,7 @@ def checked_state(state: object) -> dict[str, Any]:
     for name, kind in _STATE.items():
         value = state[name]
         if isinstance(value, (np.integer, np.ndarray)) and np.ndim(value) == 0:
-            value = value.item()  # checkpoints may contain integers of NumPy
+            value = value.item()  # checkpoints may contain NumPy integers
         is_valid = isinstance(value, kind) and not isinstance(value, bool)
         if not is_valid or (kind is int and not 0 <= value < 2**64):
             raise ValueError(f"invalid {name} in the state of a loader: {value!r}")

@@ -27,7 +27,7 @@ class Rank:
 
     rank: int
     world_size: int
-    source: str  # how both were found
+    source: str  # where rank and world size come from
 
     def __str__(self) -> str:
         return f"rank {self.rank} of {self.world_size} ({self.source})"
@@ -38,11 +38,11 @@ class Rank:
         return self.source == _GIVEN
 
     def is_same(self, other: Rank) -> bool:
-        """Whether both read the same part of an epoch."""
+        """Return whether both ranks read the same part of an epoch."""
         return (self.rank, self.world_size) == (other.rank, other.world_size)
 
 
-# Returns the rank of this process now, from the one that the loader has.
+# Returns the current rank of this process, given the rank of the loader.
 RankFinder: TypeAlias = "Callable[[Rank], Rank]"
 
 
@@ -50,7 +50,7 @@ ALONE = Rank(0, 1, "alone")
 
 
 def first_rank(rank: int | Rank | None, world_size: int | None) -> Rank:
-    """Return the rank that the caller passed or an adapter found, or detect it."""
+    """Return the rank passed by the caller or an adapter, or detect it."""
     if isinstance(rank, Rank):
         return rank
     if rank is None and world_size is None:
@@ -61,10 +61,10 @@ def first_rank(rank: int | Rank | None, world_size: int | None) -> Rank:
 
 
 def current_rank(known: Rank) -> Rank:
-    """Return the rank of this process: that of a process group, or of a launcher.
+    """Return the rank of this process in its process group or launcher.
 
-    Returns `known` if the caller passed it, or if this process has no rank, as in a
-    worker process that unpickled the loader.
+    Returns `known` if the caller passed that rank, or if this process has no rank, for
+    example in a worker process that unpickled the loader.
     """
     if known.is_given:
         return known
@@ -72,7 +72,7 @@ def current_rank(known: Rank) -> Rank:
     if torch is not None and torch.is_available() and torch.is_initialized():
         return Rank(torch.get_rank(), torch.get_world_size(), "torch.distributed")
     jax: Any = sys.modules.get("jax")
-    # Old versions of JAX do not have it.
+    # Old versions of JAX do not have is_initialized.
     is_initialized = getattr(getattr(jax, "distributed", None), "is_initialized", None)
     if is_initialized is not None and is_initialized():
         return Rank(jax.process_index(), jax.process_count(), "jax.distributed")
@@ -86,9 +86,9 @@ def current_rank(known: Rank) -> Rank:
 def rank_in_group(
     known: Rank, place: tuple[int, int], group: str, hint: str = ""
 ) -> Rank:
-    """Return the rank `place` of this process in a group.
+    """Return the Rank of this process in a group; `place` is (rank, world size).
 
-    Raises a ValueError, which ends with `hint`, if the loader was given another rank.
+    Raises a ValueError that ends with `hint` if the caller passed a different rank.
     """
     found = Rank(*place, group)
     if known.is_same(found):

@@ -23,43 +23,43 @@ clock = time.perf_counter_ns  # monotonic
 
 @dataclass(frozen=True, repr=False)
 class LoaderStats:
-    """Counts of what a loader has delivered, and the times of its loop.
+    """Counts of the data that a loader has delivered, and times of its loop.
 
-    They cover every ``for`` over the loader; ``loader.stats - before`` covers those after
-    `before`. `Loader.batch`, `Loader.peek` and the time between two loops do not count.
+    The counts and times cover every ``for`` over the loader; ``loader.stats - before``
+    covers the time since `before`. `Loader.batch`, `Loader.peek` and the time between two
+    loops do not count.
 
     Attributes
     ----------
     n_batches : int
-        Delivered batches.
+        The number of delivered batches.
     n_records : int
-        Records in them, before transforms.
+        The number of records in these batches, before transforms.
     n_bytes : int
-        Size of their columns in memory in bytes, before transforms.
+        The size of the columns of these batches in bytes, before transforms.
     waiting_s : float
-        Seconds inside ``next()``, in which the loop waits for data.
+        Seconds that the loop spent inside ``next()``, waiting for data.
     starting_s : float
         Part of `waiting_s`: the first batch of each ``for``, which starts threads, builds
         indexes and infers a schema.
     helping_s : float
-        Part of `waiting_s`: decoding inside ``next()``, if that is faster than waiting
-        for a thread, and always with ``num_threads=0``. Not counted with
-        `transform_threads`.
+        Part of `waiting_s`: decoding inside ``next()``, which happens if it is faster than
+        waiting for a thread, and always with ``num_threads=0``. Zero with transform
+        threads.
     consuming_s : float
-        Seconds of the loop outside ``next()``, in which data waits for the loop.
+        Seconds that the loop spent outside ``next()``, using the data.
     transform_s : float
-        Seconds inside transforms, summed over `transform_threads`; rows that `per_row`
-        divides among threads count once.
+        Seconds inside transforms, summed over `transform_threads`. A batch whose rows
+        several threads share counts once.
     starved_s : float
-        Seconds in which no decoded batch was ready for `transform_threads`, so that one of
-        them waited or decoded one.
+        Seconds in which no decoded batch was ready for `transform_threads`, so a thread
+        waited for a batch or decoded a batch itself.
     n_bytes_fetched : int
-        Bytes fetched from remote stores, including those read ahead.
+        Bytes fetched from remote stores, including bytes read ahead.
     n_retries : int
         Requests to remote stores that were repeated after a transient fault.
     fetching_s : float
-        Seconds in which the threads that decode waited for remote stores, summed over
-        them.
+        Seconds that decoding threads waited for remote stores, summed over the threads.
     """
 
     n_batches: int = 0
@@ -88,10 +88,10 @@ class LoaderStats:
         """The bottleneck of the loop.
 
         ``"consumer"`` if the loop waits for less than a tenth of its time. Otherwise
-        ``"data"``, which is reading and decoding, if `transform_threads` had no decoded
-        batch for more than a tenth of the time, or if transforms took less than half of
-        the time that the loop waited; else ``"transform"``. Empty before the first batch,
-        and for a loop with an empty body, which only measures the loader.
+        ``"data"`` (reading and decoding) if `transform_threads` had no decoded batch for
+        more than a tenth of the time, or if transforms took at most half of the time that
+        the loop waited; else ``"transform"``. Empty before the first batch, and for a loop
+        with an empty body, which only measures the loader.
         """
         if not self.n_batches or self._is_empty_loop:
             return ""
@@ -126,7 +126,7 @@ class LoaderStats:
             records_per_s = float(f"{self.n_records / max(total_s, 1e-9):.3g}")
             return (
                 f"<fastrec.LoaderStats: {counts}, {records_per_s:,.0f} records/s; the loop "
-                "does nothing with its batches, so nothing waits for data>"
+                "does nothing with its batches, so it has no bottleneck>"
             )
         text = {
             "consumer": "the consumer is the bottleneck",
@@ -168,7 +168,7 @@ class Times:
         default_factory=lambda: np.zeros(3, np.int64)
     )
     n_transforming: int = 0  # threads; 0 without transforms or inside next()
-    is_decoding_ahead: bool = True  # in threads other than these
+    is_decoding_ahead: bool = True  # in threads other than transform threads
 
     def stats(self, n_batches: int, n_records: int, n_bytes: int) -> LoaderStats:
         """Return the counts, and the times in seconds."""

@@ -41,7 +41,7 @@ class Targets:
         self._weight_key: Any = weight_key
 
     def check(self, names: Sequence[Key]) -> None:
-        """Raise a KeyError or ValueError if batches with these columns are invalid."""
+        """Raise an error if a key is not in `names`, or no input column is left."""
         weights = () if self._weight_key is None else (self._weight_key,)
         check_columns((*self._labels, *weights), names)
         if not self._inputs(names):

@@ -17,10 +17,10 @@ from fastrec.tasks import Task, TaskPool
 
 
 class TransformPool:
-    """The threads that transform the batches of a loader, in all of its epochs.
+    """The threads that transform the batches of a loader, in all epochs.
 
-    If `transform_threads` share rows, one thread transforms batches, and the others share
-    the rows of each batch, in transforms by row.
+    If `shares_rows` is set, one thread transforms batches, and the other threads share
+    the rows of each batch in per-row transforms.
     """
 
     def __init__(self, options: LoaderOptions) -> None:
@@ -31,7 +31,7 @@ class TransformPool:
         self._pools: tuple[TaskPool, TaskPool | None] | None = None
 
     def task_pools(self) -> tuple[TaskPool, TaskPool | None]:
-        """Return the threads that transform batches, and those that share their rows."""
+        """Return the pool for batches, and the pool for rows, which may be None."""
         with _core.HeldLock(self._lock):
             if self._pools is None:
                 rows = TaskPool(self._n_for_rows) if self._n_for_rows else None
@@ -55,8 +55,8 @@ class TransformPool:
 class TransformedBatches:
     """The batches of `decoder`, transformed by the threads of `pool`, in order.
 
-    A batch takes two tasks: the first takes the decoded rows, in the order of batches, and
-    the second transforms them. Threads skip the batches that are left when this object is
+    Each batch has two tasks: the first takes the decoded rows, in batch order, and the
+    second transforms the rows. Threads skip the remaining batches after this object is
     closed or garbage-collected.
     """
 
@@ -80,7 +80,7 @@ class TransformedBatches:
 
     # Not a part of `next`: the traceback of an error would keep the threads alive.
     def _submit(self) -> None:
-        """Submit the batches that the limits allow."""
+        """Submit batches until the limit of batches or of memory is reached."""
         if (pools := self._pools) is None:
             return
         threads, rows = pools
@@ -107,7 +107,7 @@ def _run_next(ref: weakref.ref[TransformedBatches], take_lock: threading.Lock) -
         if batches is None or batches._pools is None:
             return
         take, transform = batches._pending.popleft()
-        del batches  # a thread does not keep an abandoned epoch alive
+        del batches  # a thread must not keep an abandoned epoch alive
         take.run()
     transform.run()
 
