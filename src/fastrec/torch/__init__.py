@@ -3,7 +3,7 @@
 * `loader` returns a loader whose batches are tensors, on the CPU or on a device,
 * `Dataset` is map-style: samplers choose its rows, which are read batch by batch,
 * `IterableDataset` yields the batches of a loader, also in worker processes,
-* `tensors` returns the columns of a batch as tensors that share their memory.
+* `tensors` converts the columns of a batch to tensors that share the memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "tensors",
 ]
 
-if not TYPE_CHECKING:  # where it would allow every name
+if not TYPE_CHECKING:  # type checkers would accept every name
 
     def __getattr__(name: str) -> NoReturn:
         raise missing_attribute(sys.modules[__name__], name)

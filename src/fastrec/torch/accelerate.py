@@ -1,4 +1,4 @@
-"""Accelerate: report the end of epochs to it, and reject data that it divides."""
+"""Accelerate: report the end of epochs, and reject datasets divided twice."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fastrec.loader.loader import Loader
 def _accelerate() -> Any:
     """Return ``accelerate.state`` if this process has an Accelerator, else None."""
     accelerate = sys.modules.get("accelerate.state")
-    # All instances share a state, which a first instance would create.
+    # All instances share one state; creating an instance here would initialize it.
     if accelerate is None or not accelerate.PartialState._shared_state:
         return None
     return accelerate
 
 
 class Announcer:
-    """Reports the running loader to accelerate, and when its last batch is delivered.
+    """Reports the running loader and its last batch to accelerate.
 
-    `Accelerator.accumulate` applies the gradients of a last, smaller group of batches
-    if it knows the end of the epoch.
+    `Accelerator.accumulate` must know the end of the epoch to apply the gradients of the
+    last, smaller group of batches.
     """
 
-    remainder = 0  # no row is repeated, so gather_for_metrics keeps all
+    remainder = 0  # no row is repeated, so gather_for_metrics keeps all rows
 
     def __init__(self) -> None:
         self._is_last: Callable[[], bool] | None = None
@@ -38,11 +38,11 @@ class Announcer:
 
     @property
     def end_of_dataloader(self) -> bool:
-        """Whether the batch that was delivered last ends the epoch."""
+        """Whether the last delivered batch ends the epoch."""
         return self._is_last is not None and self._is_last()
 
     def __call__(self, is_last: Callable[[], bool] | None) -> None:
-        """Announce a delivered batch, or None at the end of the epoch."""
+        """Announce a delivered batch; `is_last` is None at the end of the epoch."""
         accelerate = _accelerate()
         if accelerate is None:
             return
@@ -55,7 +55,7 @@ class Announcer:
 
 
 def warn_of_gathering(loader: Loader[Any]) -> None:
-    """Warn that accelerate cannot gather metrics if the last step is uneven on ranks."""
+    """Warn if ranks have unequal last batches, which accelerate cannot gather."""
     accelerate, planner = _accelerate(), loader._planner
     if accelerate is None or planner.rank.world_size == 1 or planner.shuffle:
         return
@@ -66,7 +66,7 @@ def warn_of_gathering(loader: Loader[Any]) -> None:
     if not planner.drop_last and n_last % planner.rank.world_size:
         warn_caller(
             f"the last batch has {n_last} rows for {planner.rank.world_size} ranks, and "
-            "gather_for_metrics() of accelerate fails on unequal numbers: for metrics, "
+            "gather_for_metrics() of accelerate fails on unequal sizes: for metrics, "
             "pass pad_last=True and keep the rows where batch['__valid__'] is true, or "
             "read fr.torch.Dataset(ds) in a DataLoader with collate_fn=fr.torch.collate"
         )
@@ -77,8 +77,8 @@ def check_not_divided(
 ) -> None:
     """Raise a ValueError if accelerate divides the batches of `dataset` among ranks.
 
-    A DataLoader of `Accelerator.prepare`, or of the Trainer of transformers, expects all
-    records from an IterableDataset, and gives each rank a part of them.
+    A DataLoader from `Accelerator.prepare`, or from the Trainer of transformers, expects
+    all records from an IterableDataset, and gives each rank a part of the records.
     """
     accelerate = _accelerate()
     if loader.world_size == 1 or accelerate is None:
@@ -89,7 +89,7 @@ def check_not_divided(
         return
     while read is not dataset and hasattr(read, "dataset"):
         read = read.dataset
-    # It may be the DataLoader of other data, whose loop was left by a break.
+    # `read` may be the DataLoader of other data, whose loop ended with a break.
     is_other = type(read) is type(dataset) or not isinstance(
         read, torch.utils.data.IterableDataset
     )

@@ -1,6 +1,6 @@
-"""Blocks: the few pieces of memory that hold the many columns of a batch.
+"""Blocks: pieces of memory that each hold many columns of a batch.
 
-Whole blocks are copied to a device, and the tensors become views of the copy.
+A block is copied to a device as a whole, and the tensors become views of the copy.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ALIGNMENT = 64  # of columns in a block, enough for any dtype
 
 
 def page_locked(n_bytes: int) -> npt.NDArray[np.uint8]:
-    """Allocate page-locked memory, which torch recycles."""
-    # The memory outlives the inference mode that may be on now.
+    """Return `n_bytes` of page-locked memory, which torch recycles."""
+    # The memory may outlive an inference mode of the caller.
     with torch.inference_mode(False):
         memory = _locked(n_bytes)
         begin = -memory.data_ptr() % _ALIGNMENT
-        if begin:  # torch may be set to lock what malloc returns
+        if begin:  # torch may be configured to lock memory from malloc
             memory = _locked(n_bytes + _ALIGNMENT)
             begin = -memory.data_ptr() % _ALIGNMENT
         array: npt.NDArray[np.uint8] = memory[begin : begin + n_bytes].numpy()
@@ -42,7 +42,7 @@ class BlockTensor:
     def __init__(self, block: _core.Block) -> None:
         self._address = block.address
         memory = block.memory
-        self.is_foreign = memory is not None  # whether an allocator made its memory
+        self.is_foreign = memory is not None  # whether the memory is an adapter's
         # Torch tracks uses of the allocator's own tensor only.
         self.bytes: torch.Tensor = (
             torch.frombuffer(block, dtype=torch.uint8)
@@ -90,11 +90,11 @@ def _arrays(column: Any) -> Iterator[np.ndarray[Any, Any]]:
 def copied(
     batch: Batch, copy: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[Batch, list[torch.Tensor]]:
-    """Copy a batch, block by block; return its columns and all that `copy` returned."""
+    """Copy a batch block by block; return its columns and the results of `copy`."""
     blocks = block_tensors(batch)
     columns = tensors(batch)
     places: list[tuple[BlockTensor, int] | None] = []
-    ends: dict[BlockTensor, tuple[int, int]] = {}  # of what is used of a block
+    ends: dict[BlockTensor, tuple[int, int]] = {}  # the used range of each block
 
     def find(tensor: torch.Tensor) -> torch.Tensor:
         for block in blocks:
@@ -125,14 +125,14 @@ def copied(
 def mapped(
     columns: Mapping[str, Any], function: Callable[[torch.Tensor], torch.Tensor]
 ) -> dict[str, Any]:
-    """Return the columns after `function` was applied to each of their tensors.
+    """Return the columns with `function` applied to each tensor.
 
-    It is called once for offsets that several columns share.
+    Offsets that several columns share are passed to `function` only once.
     """
     known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def once(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in known:  # an id is that of a tensor that is alive
+        if id(tensor) not in known:  # `known` keeps tensors, so ids are unique
             known[id(tensor)] = tensor, function(tensor)
         return known[id(tensor)][1]
 

@@ -1,4 +1,4 @@
-"""Columns: batches of NumPy arrays -> tensors that share their memory."""
+"""Columns: convert NumPy columns to tensors that share the memory."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _BITS = {
 
 @dataclass(frozen=True, eq=False)
 class Jagged:
-    """Rows of any lengths as tensors: the layout that `torch.nested` calls jagged.
+    """Variable-length rows as tensors, in the jagged layout of `torch.nested`.
 
     Attributes
     ----------
     values : torch.Tensor of shape ``(n, *inner)``, or Jagged
-        The values of all rows, one row after the other; of rows of rows, a Jagged.
+        The values of all rows, concatenated; a Jagged if each row is a list of lists.
     offsets : torch.Tensor of int64 or int32, shape (rows + 1,)
         Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
     """
@@ -53,7 +53,7 @@ class Jagged:
 
     @property
     def lengths(self) -> torch.Tensor:
-        """The number of values in each row: shape ``(rows,)``."""
+        """The number of values in each row, shape ``(rows,)``."""
         return self.offsets.diff()
 
     def to(
@@ -63,11 +63,11 @@ class Jagged:
         return self.map(lambda part: part.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Jagged:
-        """Return the same rows in page-locked memory, as a DataLoader asks for."""
+        """Return the same rows in page-locked memory; a DataLoader calls this method."""
         return self.map(lambda part: part.pin_memory())
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Jagged:
-        """Return the rows after `function` was applied to values, then to offsets."""
+        """Return a Jagged with `function` applied to the values, then to the offsets."""
         values = self.values
         return Jagged(
             values.map(function) if isinstance(values, Jagged) else function(values),
@@ -75,12 +75,12 @@ class Jagged:
         )
 
     def nested(self) -> torch.Tensor:
-        """Return a nested tensor of layout ``torch.jagged``, which shares the memory.
+        """Return a nested tensor of layout ``torch.jagged`` that shares the memory.
 
         Raises
         ------
         TypeError
-            If rows consist of rows: `torch.nested` has one ragged dimension.
+            If rows are lists of lists: `torch.nested` supports one ragged dimension.
         """
         if isinstance(self.values, Jagged):
             raise TypeError(
@@ -100,30 +100,30 @@ def check_ragged(ragged: object) -> RaggedAs:
 def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> TensorBatch:
     """Return the columns of a batch as tensors.
 
-    Tensors share the memory of the arrays and keep it. Only arrays that are read-only, or
-    whose strides torch does not support, are copied; transforms may return such.
+    Tensors share the memory of the arrays and keep it alive. Only read-only arrays and
+    arrays with unsupported strides are copied; transforms may return such arrays.
 
     Parameters
     ----------
     batch : mapping of str to column
-        As a loader yields it.
+        The columns by name, such as a batch of a loader.
     ragged : {"offsets", "nested"}, default "offsets"
-        Whether a `RaggedArray` becomes a `Jagged`, or a nested tensor of layout
-        ``torch.jagged``, which has one ragged dimension. Columns whose rows have equal
-        lengths share their offsets, so that torch can add their nested tensors.
+        The result for a `RaggedArray`: a `Jagged`, or a nested tensor of layout
+        ``torch.jagged`` with one ragged dimension. Columns with equal row lengths share
+        one tensor of offsets, so that torch can add the nested tensors.
 
     Returns
     -------
     dict
         A `torch.Tensor` for an ndarray, a sparse COO tensor for a `SparseArray`, a list
-        of tensors for an object array of arrays. Torch has no byte strings: a
-        `BytesArray`, a column that holds one, and what is not an array stay unchanged.
+        of tensors for an object array of arrays. Torch has no byte strings, so columns
+        with a `BytesArray` stay unchanged, like columns that are not arrays.
 
     Raises
     ------
     TypeError
         If torch does not support a column's dtype or byte order, or cannot nest its
-        rows; names the column.
+        rows. The message names the column.
     """
     if ragged != "offsets":
         check_ragged(ragged)
@@ -178,7 +178,7 @@ def _of(column: Any) -> Any:
             _tensor(column.values),
             column.dense_shape,
             device="cpu",
-            check_invariants=False,  # SparseArray has checked
+            check_invariants=False,  # SparseArray has checked them
         )
     return column
 
@@ -200,7 +200,7 @@ def _has_strides(array: npt.NDArray[Any]) -> bool:
 def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
     flags, dtype = array.flags, array.dtype
     if not (flags.writeable and (flags.c_contiguous or _has_strides(array))):
-        array = array.copy()  # tensors can always be written to
+        array = array.copy()  # tensors are always writable
     if not dtype.isnative:
         raise TypeError(
             f"torch does not support this byte order ({dtype.str}): let a transform "

@@ -32,45 +32,44 @@ if TYPE_CHECKING:
 class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
     """The batches of a loader as an iterable dataset of torch.
 
-    Pass it to a DataLoader with ``batch_size=None``: it yields whole batches, dicts of
-    tensors as `tensors` makes them. They are the batches of the loader, in its order, for
-    any number of workers: worker `w` of `n` makes the steps `w`, ``w + n``, ``w + 2 * n``
-    and so on. Without workers, and with one, the loader's own threads decode; with more,
-    each worker decodes in one thread. `fastrec.torch.loader` needs no workers and is
-    mostly faster, because batches of workers are copied into shared memory.
+    Pass the dataset to a DataLoader with ``batch_size=None``: it yields whole batches,
+    dicts of tensors as returned by `tensors`. For any number of workers, the loader's
+    batches arrive in its order: worker `w` of `n` reads the steps `w`, ``w + n`` and so on.
+    With at most one worker, the loader's own threads decode; with more workers, each
+    worker decodes in one thread. `fastrec.torch.loader` needs no workers and is usually
+    faster, because workers copy batches into shared memory.
 
-    Without workers, each pass is the next epoch, also after a ``break``. With workers,
-    call `set_epoch` before each pass, as for torch's DistributedSampler; a second pass
-    without it raises a RuntimeError.
+    Without workers, each pass reads the next epoch, even after a ``break``. With workers,
+    call `set_epoch` before each pass, as for torch's DistributedSampler; otherwise the
+    second pass raises a RuntimeError.
 
-    Iterators have the `state_dict` that StatefulDataLoader of torchdata asks for, which
-    may resume with another batch size or world size. To resume a run in a plain
-    DataLoader, pass a loader that was moved there.
+    Iterators have a `state_dict` method for StatefulDataLoader of torchdata, which may
+    resume with a different batch size or world size. To resume a run in a plain
+    DataLoader, pass a Loader after calling its `load_state_dict`.
 
     Parameters
     ----------
     source : Dataset or Loader
-        What is read. A Loader is copied at its current position and stays there, and
-        must be passed without loader options.
+        The data to read. A Loader is copied at its current position and is not changed;
+        it must be passed without loader options.
     batch_size : int, optional
         Rows in a batch of this rank, as for `fastrec.Dataset.loader`.
     ragged : {"offsets", "nested"}, default "offsets"
         See `tensors`.
     process_group : torch.distributed.ProcessGroup, optional
-        The ranks that divide the data, by default all; see `loader`. Rank and world size
-        are those of this process when a pass begins, also in its workers.
+        The ranks that divide the data, by default all ranks; see `loader`. When a pass
+        begins, it uses this process's rank and world size, also in workers.
     **options
-        For `fastrec.Dataset.loader`.
+        Options of `fastrec.Dataset.loader`.
 
     Raises
     ------
     TypeError, ValueError
         If an option is invalid, or the loader disagrees with the process group.
     ValueError
-        When a pass begins, if accelerate with several processes divides the batches
-        (`Accelerator.prepare`, the Trainer of transformers): they are one rank's part.
-        With more than one worker, if compressed files are read in place, or with
-        `max_errors`.
+        When a pass begins, if accelerate would divide the batches of this rank again
+        (`Accelerator.prepare`, the Trainer of transformers). With more than one worker,
+        if files are compressed and have no `cache_dir`, or if `max_errors` is set.
 
     Notes
     -----
@@ -108,7 +107,7 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the last pass in this process, or that of `set_epoch`."""
+        """The epoch of the last pass in this process, or of the last `set_epoch`."""
         return self._loader.epoch
 
     @property
@@ -118,21 +117,21 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
 
     @property
     def report(self) -> Report:
-        """What the last pass without workers has skipped; see `fastrec.Loader.report`."""
+        """The report of the last pass without workers; see `fastrec.Loader.report`."""
         return self._loader.report
 
     def __len__(self) -> int:
-        """Return the steps of the pass at `epoch`, of all workers together."""
+        """Return the number of steps at `epoch`, summed over all workers."""
         return len(self._loader)
 
     def __repr__(self) -> str:
         return f"<fastrec.torch.IterableDataset of {self._loader!r}>"
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin the next pass at `epoch`, also in workers that are kept.
+        """Set the epoch of the next pass, also in persistent workers.
 
-        Call it before each pass of a DataLoader with workers. Without workers, passes are
-        consecutive epochs by themselves.
+        Call this method before each pass of a DataLoader with workers. Without workers,
+        each pass advances to the next epoch automatically.
         """
         self._check()
         self._loader.set_epoch(epoch)
@@ -154,7 +153,7 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
 
 
 def _check_not_stacked(caller: object) -> None:
-    """Raise a ValueError if a DataLoader would stack batches to batches of batches."""
+    """Raise a ValueError if a DataLoader would stack whole batches."""
     fetch, collate = torch.utils.data._utils.fetch, torch.utils.data.default_collate
     if (
         isinstance(caller, fetch._IterableDatasetFetcher)
@@ -162,7 +161,7 @@ def _check_not_stacked(caller: object) -> None:
         and caller.collate_fn is collate
     ):
         raise ValueError(
-            "cannot stack batches of a fastrec IterableDataset to batches again: pass "
+            "cannot stack the batches of a fastrec IterableDataset: pass "
             "batch_size=None to the DataLoader, and the batch size to the dataset: "
             "DataLoader(fr.torch.IterableDataset(ds, 256), batch_size=None)"
         )
@@ -175,19 +174,19 @@ _SEED_BIAS = 1 << 63  # seeds are unsigned, words are signed
 
 
 class _SharedEpoch:
-    """Shared memory of a dataset, in the process that created it, and its workers.
+    """Memory that a dataset's process shares with its workers: epochs and positions.
 
-    A DataLoader calls ``__iter__`` once a pass in every worker, and nothing in their
-    parent. So they share three rows of words: the number of epochs that were set, the
-    epoch and the seed of the next pass; for each worker, the epochs that were set before
-    its pass, plus one; and for each worker, the next position in its loaded state.
+    A DataLoader calls ``__iter__`` in every worker once per pass, but not in the parent.
+    So all processes share three rows of words. Row 0: the number of calls of `set`, the
+    epoch and the seed of the next pass. Row 1, for each worker: the number of calls of
+    `set` before its pass, plus one. Row 2, for each worker: the position of its state.
     """
 
     def __init__(self, seed: int, epoch: int) -> None:
         self._owner = os.getpid()
-        self._n_set = 0  # in the parent, and in a worker when it started
-        self._has_begun = False  # a pass in this worker
-        # A tensor can be passed to workers however they are started.
+        self._n_set = 0  # calls of `set`: in the parent, or before a worker started
+        self._has_begun = False  # whether a pass has begun in this worker
+        # A tensor can be passed to both forked and spawned workers.
         memory = torch.zeros((3, _MAX_WORKERS), dtype=torch.int64, device="cpu")
         self._memory = memory.share_memory_()
         self._words[0, :3] = 0, epoch, seed - _SEED_BIAS
@@ -204,19 +203,19 @@ class _SharedEpoch:
         return epoch, seed + _SEED_BIAS
 
     def set(self, epoch: int) -> None:
-        """Set the epoch of the next pass. Only the parent calls it."""
+        """Set the epoch of the next pass; only the parent calls this method."""
         if self._owner != os.getpid():  # the words belong to another process
             _SharedEpoch.__init__(self, self.place[1], epoch)
         self._n_set += 1
         self._words[0, :2] = self._n_set, epoch
 
     def is_again(self, worker: int | None) -> bool:
-        """Begin a pass, and return whether no epoch was set since the previous pass."""
+        """Begin a pass; return True if no epoch was set since the previous pass."""
         begun, n_set = self._words[1], self._n_set
         if worker is None:
             return self._owner == os.getpid() and int(begun.max()) > n_set
         n_before = int(begun[worker])
-        if self._has_begun:  # a kept worker may begin late, when the next epoch was set
+        if self._has_begun:  # a persistent worker may begin after the next `set`
             n_set = int(self._words[0, 0])
         if n_before > n_set:
             return True
@@ -225,39 +224,39 @@ class _SharedEpoch:
         return False
 
     def resume(self, worker: int, position: int, seed: int) -> None:
-        """Share the position and the seed of the state that a worker has loaded."""
+        """Share the position and the seed of a worker's loaded state."""
         self._words[0, 2] = seed - _SEED_BIAS
         self._words[2, worker] = position
 
     def finish(self, worker: int, epoch: int) -> None:
-        """Move to the next epoch, and do not count the pass of a worker at its end."""
+        """Move to the next epoch, and do not count the finished pass of a worker."""
         self._words[0, 1] = epoch + 1
         self._words[1, worker] -= 1
 
     def resumed_at(self, n_workers: int) -> tuple[int, int]:
-        """Return the position of the next batch of all workers, and which of them has it.
+        """Return the earliest position of all workers, and the worker that has it.
 
-        A StatefulDataLoader asks for a batch once all workers have loaded their states.
+        A StatefulDataLoader requests a batch only after all workers have loaded a state.
         """
         positions = self._words[2, :n_workers]
         worker = int(positions.argmin())
         return int(positions[worker]), worker
 
     def check(self) -> None:
-        """Raise an error in a worker that does not share the words with its parent."""
+        """Raise a RuntimeError if this worker shares no memory with its parent."""
         parent = multiprocessing.parent_process()
         if parent is None or parent.pid != self._owner:
             raise RuntimeError(
-                "cannot read a fastrec IterableDataset in workers: it was made in another "
-                "process than the DataLoader; make it there, or call its set_epoch() "
-                "there, before the DataLoader starts workers"
+                "cannot read a fastrec IterableDataset in workers of a process that did "
+                "not create it: create the dataset in the process of the DataLoader, or "
+                "call its set_epoch() there, before the DataLoader starts workers"
             )
 
 
 class _Pass(Iterator[TensorBatch]):
-    """One pass: the steps of one worker.
+    """An iterator over the steps of one worker in one pass.
 
-    Without other workers, it iterates the loader; else it asks for each step.
+    A single worker iterates over the loader; several workers read step by step.
     """
 
     def __init__(self, loader: Loader[TensorBatch], shared: _SharedEpoch) -> None:
@@ -273,7 +272,7 @@ class _Pass(Iterator[TensorBatch]):
         if self._is_worker:
             shared.check()
         _check_workers(loader, self._n_workers)
-        # Raises later, unless a state is loaded.
+        # If true, __next__ raises an error, unless a state is loaded first.
         self._is_again = shared.is_again(self._worker if self._is_worker else None)
         _, _, epoch, step, phase, *_ = loader._progress.cursor.begun()
         next_epoch, seed = shared.place
@@ -287,10 +286,10 @@ class _Pass(Iterator[TensorBatch]):
     def _begin_at(self, turn: int) -> None:
         """Begin `turn` steps after the loader's step."""
         self._begin = self._loader._progress.cursor
-        self._step = self._begin.step + turn  # the next one, with other workers
-        self._state: dict[str, Any] = {}  # of the loader; empty until it is asked for
+        self._step = self._begin.step + turn  # the next step, with several workers
+        self._state: dict[str, Any] = {}  # of the loader; empty until state_dict
         self._n_unsaved = 0  # batches since the last call of state_dict
-        self._interval = 0  # the most that there were
+        self._interval = 0  # the maximum of _n_unsaved
         if self._n_workers == 1:
             self._batches = iter(self._loader)
 
@@ -323,10 +322,10 @@ class _Pass(Iterator[TensorBatch]):
         self._n_unsaved += 1
         return batch
 
-    # What StatefulDataLoader asks for.
+    # Methods for StatefulDataLoader.
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the loader where the next batch of this worker begins."""
+        """Return the loader's state before the next batch of this worker."""
         if self._loaded is not None:
             return dict(self._loaded)
         planner, cursor = self._loader._options.planner, self._loader._progress.cursor
@@ -347,7 +346,7 @@ class _Pass(Iterator[TensorBatch]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Move to the state of this worker; the number of workers must be the same.
+        """Move to a state of this worker; the number of workers must be unchanged.
 
         Batch size and world size may differ: the rest of the epoch is delivered once.
         """
@@ -358,7 +357,7 @@ class _Pass(Iterator[TensorBatch]):
         place, here = tuple(state["worker"]), (self._worker, self._n_workers)
         if place != here:
             raise ValueError(
-                f"state was saved by worker {place[0]} of {place[1]}, and this is worker "
+                f"state was saved by worker {place[0]} of {place[1]}, but this is worker "
                 f"{here[0]} of {here[1]}: pass num_workers={place[1]}, or "
                 "use fr.torch.loader, whose state does not depend on workers"
             )
@@ -366,8 +365,8 @@ class _Pass(Iterator[TensorBatch]):
         is_same_size = batch_size == state["batch_size"]
         if self._n_workers > 1 and state["interval"] > 1 and not is_same_size:
             raise ValueError(
-                "cannot resume with another batch size or world size from a snapshot of "
-                "some steps ago: StatefulDataLoader skips the steps since then in batches "
+                "cannot resume with a different batch size or world size from an older "
+                "snapshot: StatefulDataLoader skips the steps since the snapshot in batches "
                 "of the new size; save with snapshot_every_n_steps=1"
             )
         loaded = state["loader"]
@@ -387,11 +386,11 @@ def _check_workers(loader: Loader[Any], n_workers: int) -> None:
         raise ValueError(f"num_workers must be at most {_MAX_WORKERS}, got {n_workers}")
     if n_workers > 1 and loader.dataset.is_streamed:
         raise ValueError(
-            "cannot read compressed files in several workers: their records come one "
-            "after another; expand the files once with fr.open(..., cache_dir=), or "
-            "pass num_workers=0, where threads decode"
+            "cannot read compressed files in several workers, because their records can "
+            "only be read in order; decompress the files once with fr.open(..., "
+            "cache_dir=), or pass num_workers=0 to decode in threads"
         )
     if n_workers > 1 and loader._options.max_errors is not None:
         raise ValueError(
-            "max_errors= requires num_workers <= 1: each worker counts only its errors"
+            "max_errors= requires num_workers <= 1: a worker counts only its own errors"
         )

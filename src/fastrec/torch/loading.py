@@ -6,8 +6,8 @@
                ^                                       |
                '--- when the copy is complete <--------'
 
-Blocks are page-locked once and used for batch after batch. A block is recycled only after
-the event behind its copy.
+Each block is page-locked once and reused for many batches. A block is recycled only after
+its copy is complete.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from fastrec.torch.columns import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_N_AHEAD = 1  # batches copied to the device before they are asked for
+_N_AHEAD = 1  # batches copied to the device before the loop requests them
 
-# Copies under way at once. A loop that runs ahead of its device by more steps waits for
-# the oldest.
+# The maximum number of copies in progress. A loop that runs further ahead of its device
+# waits for the oldest copy.
 _UNDER_WAY_MAX = _N_AHEAD + 2
 
 
@@ -66,45 +66,45 @@ def loader(
     """Return a loader whose batches are tensors.
 
     On the CPU, tensors share the memory of the batch, and nothing is copied. For a CUDA
-    device, columns that share a block of memory are copied together, from page-locked
-    memory, on a separate stream, while the loop uses the previous batch. Only the
-    stream that is current when the batch is delivered waits for the copy.
+    device, a separate stream copies each block of columns from page-locked memory, while
+    the loop uses the previous batch. Only the stream that is current at the delivery of a
+    batch waits for its copy.
 
     Parameters
     ----------
     source : Dataset or Loader
-        What is read. A Loader is copied at its current position and stays there, and
-        must be passed without loader options. Transforms get NumPy batches.
+        The data to read. A Loader is copied at its current position and is not changed;
+        it must be passed without loader options. Transforms receive NumPy batches.
     batch_size : int, optional
         Rows in a batch of this rank, as for `fastrec.Dataset.loader`.
     device : torch.device, str or int, optional
-        Where the tensors are; the CPU by default.
+        The device of the tensors, by default the CPU.
     pin_memory : bool, optional
-        Whether batches are decoded into page-locked memory; by default, for a CUDA
-        device. Without a device, memory is then used for one batch only and returns to
-        torch, which tracks copies that the caller began with ``non_blocking=True``.
-        Batches decoded before there is such memory are copied to it.
+        Whether to decode batches into page-locked memory, by default only for a CUDA
+        device. Without a device, such memory is used for one batch and returns to torch,
+        which tracks copies that the caller began with ``non_blocking=True``. Batches
+        decoded into other memory are copied to page-locked memory.
     ragged : {"offsets", "nested"}, default "offsets"
-        What a `RaggedArray` becomes; see `tensors`.
+        The result for a `RaggedArray`; see `tensors`.
     process_group : torch.distributed.ProcessGroup, optional
-        The processes that divide the data, if not all of torch.distributed do, as in
-        tensor or pipeline parallelism: ``mesh["dp"].get_group()``. Rank and world size
-        are those of this process in it when an epoch begins, unless they were given.
+        The processes that divide the data, by default all of torch.distributed. For
+        tensor or pipeline parallelism, pass ``mesh["dp"].get_group()``. An epoch begins
+        with this process's rank and world size in the group, unless passed as options.
     **options
-        Of `fastrec.Dataset.loader`, for a Dataset.
+        Options of `fastrec.Dataset.loader`, if `source` is a Dataset.
 
     Returns
     -------
     Loader
-        Its batches are dicts as `tensors` returns them. Its state counts the batches
-        that were delivered, not those ahead.
+        A loader whose batches are dicts as returned by `tensors`. Its state counts the
+        delivered batches, not the batches copied ahead.
 
     Raises
     ------
     TypeError, ValueError
         If an option is invalid, or `source` is a Loader and has loader options.
     ValueError
-        If the loader was given another rank than this process has in the group.
+        If the rank passed to the loader differs from this process's rank in the group.
     RuntimeError
         If torch finds no GPU for a CUDA device, or has no page-locked memory for
         ``pin_memory=True``.
@@ -165,7 +165,7 @@ def _moved(batch: Batch, device: torch.device, ragged: RaggedAs) -> Batch:
 
 
 def _pinned(batch: Batch, ragged: RaggedAs) -> Batch:
-    """Return tensors in page-locked memory; copy those that are outside of it."""
+    """Return tensors in page-locked memory; copy only tensors in other memory."""
     blocks = [block for block in block_tensors(batch) if block.is_foreign]
 
     def pinned(tensor: torch.Tensor) -> torch.Tensor:
@@ -179,7 +179,7 @@ def _pinned(batch: Batch, ragged: RaggedAs) -> Batch:
 
 
 class SideStream:
-    """A separate stream of a CUDA device, for copies."""
+    """A separate CUDA stream for copies to the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
@@ -190,7 +190,7 @@ class SideStream:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def copied(self, source: torch.Tensor) -> torch.Tensor:
-        """Begin to copy memory, and return the target."""
+        """Start to copy a tensor to the device, and return the copy."""
         if source.device.type == "cpu" and source.nbytes and not source.is_pinned():
             # A copy from pageable memory blocks the caller until the stream reaches it.
             # Torch keeps the pinned copy while it is read.
@@ -201,13 +201,13 @@ class SideStream:
             with torch.cuda.stream(self._stream):
                 return source.to(self._device, non_blocking=True)
         except BaseException:
-            # A signal may have left the context with its stream still set.
+            # A signal may have interrupted the context before it restored the streams.
             torch.cuda.set_stream(on_device)
             torch.cuda.set_stream(current)
             raise
 
     def mark(self) -> torch.cuda.Event:
-        """Return an event behind the copies that were begun."""
+        """Record and return an event that completes after all copies so far."""
         return self._stream.record_event(torch.cuda.Event(blocking=True))
 
     def join(self, event: torch.cuda.Event, copies: list[torch.Tensor]) -> None:
@@ -215,7 +215,7 @@ class SideStream:
         current = torch.cuda.current_stream(self._device)
         current.wait_event(event)
         for copy in copies:
-            copy.record_stream(current)  # memory of the other stream
+            copy.record_stream(current)  # allocated on the copy stream
 
     def finish(self) -> None:
         """Wait for all copies."""
@@ -224,18 +224,18 @@ class SideStream:
 
 @dataclass
 class _UnderWay:
-    """A batch whose memory is being copied; `event` is set after all copies began."""
+    """A batch that is being copied; `event` is set once all copies have begun."""
 
     batch: Batch
     event: Any = None
 
 
-# The columns of a batch on the device, the copies that hold them, and the event behind.
+# The columns of a batch on the device, the copied memory, and the event after the copies.
 _Arriving: TypeAlias = "tuple[Batch, list[torch.Tensor], Any]"
 
 
 class CopiesAhead:
-    """Copies batches to a device while it computes; any thread may begin a copy.
+    """Copies batches to a device during computation; any thread may begin a copy.
 
     A batch is kept until its copies are complete, so that its memory is not reused.
     """
@@ -251,8 +251,8 @@ class CopiesAhead:
         return CopiesAhead, (self._make_side, self._ragged)
 
     def begin(self, batch: Batch) -> _Arriving:
-        """Begin to copy a batch."""
-        # The inference mode may be that of the batch before.
+        """Begin to copy a batch; return its columns, copies and event."""
+        # The consumer may have left an inference mode on.
         with _core.HeldLock(self._lock), torch.inference_mode(False):
             if self._side is None:
                 side = self._make_side()
@@ -268,14 +268,14 @@ class CopiesAhead:
             return columns, copies, under_way.event
 
     def finish(self, arriving: _Arriving) -> Batch:
-        """Return the columns, which later computation may use."""
+        """Return the columns; later computation waits for their copies."""
         assert self._side is not None
         columns, copies, event = arriving
         self._side.join(event, copies)
         return as_asked(columns, self._ragged)
 
     def _release(self, side: SideStream) -> None:
-        """Release the batches that were copied; wait for the oldest if there are many."""
+        """Release copied batches; wait for the oldest batch if there are many."""
         while self._under_way:
             oldest = self._under_way[0]
             if oldest.event is None:  # a signal came while its copies were begun
@@ -296,13 +296,13 @@ def _wait(side: SideStream, under_way: deque[_UnderWay], process_id: int) -> Non
 
 @dataclass(frozen=True)
 class GroupRank:
-    """Finds the rank of a loader in a process group; refuses a loader of another rank."""
+    """Finds the rank of a loader in a process group; raises if ranks contradict."""
 
     process_group: torch.distributed.ProcessGroup | None
-    keeps: bool = False  # the rank that a loader has
+    keeps: bool = False  # keep the rank of the loader
 
     def __call__(self, known: Rank) -> Rank:
-        """Return the rank of this process, or `known` if it stays."""
+        """Return the rank of this process, or `known` if `keeps` is set."""
         distributed = torch.distributed
         if self.keeps:
             return known
@@ -311,8 +311,8 @@ class GroupRank:
         rank = distributed.get_rank(self.process_group)
         if rank < 0:
             raise ValueError(
-                "this process is not in process_group: pass the group of ranks that divide "
-                "the data and that this process is in"
+                "this process is not in process_group: pass a group that contains this "
+                "process and all ranks that divide the data"
             )
         place = rank, distributed.get_world_size(self.process_group)
         if self.process_group is not None:
@@ -324,5 +324,5 @@ class GroupRank:
         return rank_in_group(known, place, "torch.distributed", hint)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Another process cannot use the group, so a copy there keeps its rank.
+        # Another process cannot use the group, so a pickled loader keeps its rank.
         return GroupRank, (None, self.keeps or self.process_group is not None)

@@ -24,26 +24,26 @@ from fastrec.torch.columns import (
 class Dataset(torch.utils.data.Dataset[Any]):
     """The records of a `fastrec.Dataset` as a map-style dataset of torch.
 
-    A `torch.utils.data.DataLoader` asks it for all rows of a batch at once, and native
-    code reads them at once. Samplers choose the rows; for the order of fastrec, use
-    `IterableDataset` or `loader`.
+    A `torch.utils.data.DataLoader` requests all rows of a batch in one call, and native
+    code reads the rows together. Samplers of torch choose the rows; for the shuffles of
+    fastrec, use `IterableDataset` or `loader`.
 
-    ``data[i]`` is a row, a dict of tensors and ``bytes``; a slice, an index array, a list
-    of numbers or a mask returns a dict of columns, as `tensors` does. A row that
-    cannot be read raises, whatever `on_error` of the dataset is. The dataset can be
-    pickled, and read in processes that are forked or spawned.
+    ``data[i]`` is a row, a dict of tensors and ``bytes``. A slice, an index array, a list
+    of numbers or a mask returns a dict of columns, as `tensors` does. An unreadable row
+    raises an error, regardless of the dataset's `on_error`. The dataset can be pickled,
+    and read in forked or spawned processes.
 
     Parameters
     ----------
     dataset : fastrec.Dataset
-        Compressed files need `cache_dir`: their records cannot be read by number.
+        Compressed files require `cache_dir`, because rows are read by record number.
     ragged : {"offsets", "nested"}, default "offsets"
         See `tensors`.
 
     Notes
     -----
     Torch's own ``default_collate`` copies, and cannot stack rows of different lengths,
-    sparse rows, nor several byte strings in a row.
+    sparse rows, or rows with several byte strings.
 
     Examples
     --------
@@ -77,15 +77,15 @@ class Dataset(torch.utils.data.Dataset[Any]):
         return tensors(self._dataset[index], self._ragged)
 
     def __getitems__(self, indices: Sequence[int]) -> Rows:
-        """Return the rows of a batch, read at once, as a DataLoader asks for."""
+        """Read and return the rows of a batch; a DataLoader calls this method."""
         return Rows(self._dataset[indices], self._ragged)
 
 
 class Rows(Sequence[Row]):
-    """The rows of a batch, as a ``collate_fn`` gets them.
+    """The rows of a batch, passed to a ``collate_fn``.
 
-    For torch's ``default_collate`` it is a list of dicts. `collate` uses the columns
-    directly, and creates no rows.
+    Torch's ``default_collate`` reads the rows as a list of dicts. `collate` uses the
+    columns directly, and creates no rows.
     """
 
     def __init__(self, batch: Batch, ragged: RaggedAs) -> None:
@@ -126,11 +126,11 @@ def _of_row(row: Row, ragged: RaggedAs) -> Row:
 
 
 def collate(rows: Sequence[Any]) -> Any:
-    """Make a batch of rows: the ``collate_fn`` of a DataLoader over a `Dataset`.
+    """Collate rows into a batch: the ``collate_fn`` of a DataLoader over a `Dataset`.
 
-    The tensors share the memory that the batch was read into, and ragged columns are as
-    `tensors` makes them. Rows that another dataset has picked one by one (such as
-    `torch.utils.data.ConcatDataset`) go through torch's ``default_collate``, which copies.
+    The tensors share the memory of the batch, and ragged columns are converted as by
+    `tensors`. Torch's ``default_collate``, which copies, collates rows that another
+    dataset has picked one by one, such as `torch.utils.data.ConcatDataset`.
 
     Returns
     -------
@@ -140,11 +140,11 @@ def collate(rows: Sequence[Any]) -> Any:
     Raises
     ------
     ValueError
-        If ``default_collate`` cannot stack the rows of a column; names it.
+        If ``default_collate`` cannot stack the rows of a column, which the message names.
     """
     if isinstance(rows, Rows):
         return rows.tensors()
-    if not isinstance(rows[0], dict):  # values that another dataset made
+    if not isinstance(rows[0], dict):  # values of another dataset
         return torch.utils.data.default_collate(rows)
     return {name: _stacked(name, [row[name] for row in rows]) for name in rows[0]}
 
