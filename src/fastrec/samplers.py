@@ -1,7 +1,7 @@
 """Samplers: the batches of an epoch, for ``ds.loader(batches=...)``.
 
 The batches are a function of seed and epoch, so they do not depend on ranks or threads,
-and a loader resumes at any of them. Each sampler raises TypeError or ValueError if an
+and a loader can resume at any batch. Each sampler raises TypeError or ValueError if an
 argument is invalid.
 """
 
@@ -38,22 +38,22 @@ def balanced(
 ) -> Batches:
     """Make batches that draw every class equally often.
 
-    In every epoch, each class is drawn ``length / classes`` times, and its records equally
-    often, both rounded down or up. Draws come in a shuffled order.
+    In every epoch, each class is drawn ``length / classes`` times, and each record of the
+    class equally often, both rounded down or up. The order of draws is shuffled.
 
     Parameters
     ----------
     labels : array of int, str or bytes, shape (records,)
         The class of every record of the dataset; a column such as ``batch["label"]``.
     batch_size : int
-        Rows in a global batch; the last one of an epoch may have fewer.
+        Rows in a global batch; the last batch of an epoch may have fewer.
     length : int, optional
-        Draws in an epoch; by default the number of records.
+        Draws in an epoch, by default the number of records.
 
     Returns
     -------
     callable
-        For ``ds.loader(batches=...)``.
+        A function to pass as ``ds.loader(batches=...)``.
 
     Examples
     --------
@@ -77,29 +77,29 @@ def bucket_by_length(
     shuffle: bool = True,
     drop_last: bool = False,
 ) -> Batches:
-    """Make batches of records of similar length, so that little is padded.
+    """Make batches of records of similar length, to reduce padding.
 
-    Bucket ``i`` holds the records whose length is below ``edges[i]`` and not below
-    ``edges[i - 1]``, the last bucket the rest; its batches have ``sizes[i]`` rows. The
-    arguments are those of ``tf.data.Dataset.bucket_by_sequence_length``.
+    Bucket ``i`` holds the records with ``edges[i - 1] <= length < edges[i]``, and the last
+    bucket holds all longer records. The arguments correspond to those of
+    ``tf.data.Dataset.bucket_by_sequence_length``.
 
     Parameters
     ----------
     lengths : array of numbers, shape (records,)
-        Of every record of the dataset.
+        The length of every record of the dataset.
     edges : array of numbers, increasing
+        The bounds between buckets.
     sizes : array of int, shape (len(edges) + 1,)
         Rows in the global batches of each bucket.
     shuffle : bool, default True
-        Permute the records of each bucket, and the batches of all buckets, differently in
-        every epoch.
+        Permute the records of each bucket, then the batches of all buckets, in each epoch.
     drop_last : bool, default False
-        Leave out the last batch of a bucket if it is not full.
+        Drop the last batch of a bucket if the batch is not full.
 
     Returns
     -------
     callable
-        For ``ds.loader(batches=...)``.
+        A function to pass as ``ds.loader(batches=...)``.
 
     Examples
     --------
@@ -111,11 +111,11 @@ def bucket_by_length(
     of_records = _numbers("lengths", lengths)
     bounds = _numbers("edges", edges)
     if (np.diff(bounds) <= 0).any():
-        raise ValueError(f"edges must increase: {bounds.tolist()}")
+        raise ValueError(f"edges must increase, got {bounds.tolist()}")
     rows = np.asarray(sizes)
     if rows.shape != (len(bounds) + 1,):
         raise ValueError(
-            f"sizes must have {len(bounds) + 1} entries, one more than edges: {sizes!r}"
+            f"sizes must have {len(bounds) + 1} entries, 1 more than edges, got {sizes!r}"
         )
     n_rows = [positive_int("sizes", size) for size in rows]
     shuffle = true_or_false("shuffle", shuffle)
@@ -159,9 +159,9 @@ def pack(
 ) -> Batches:
     """Make batches of records that `fastrec.pack_columns` joins into full rows.
 
-    First fit: a record goes to the first open row that has space for it. If no row has,
-    a new one opens; when `window` rows are open, the oldest one is complete. Complete
-    rows are delivered in order, `rows` at a time. Ranks divide a batch by rows.
+    Packing is first fit: a record goes to the first open row with enough space. If no row
+    has enough, a new row opens; if `window` rows are open already, the oldest row closes.
+    Closed rows are delivered in order, `rows` at a time. Ranks divide a batch by rows.
 
     Parameters
     ----------
@@ -173,20 +173,20 @@ def pack(
         Rows in a global batch, a multiple of the world size; the last batch of an epoch
         may have fewer.
     window : int, default 32
-        Rows that are open at a time. More fill the rows better, and the plan of an epoch
-        takes longer.
+        Rows that are open at a time. A larger window fills rows better, but planning an
+        epoch takes longer.
     shuffle : bool, default True
-        Permute the records differently in every epoch, before they are packed.
+        Permute the records differently in every epoch, before packing.
     drop_last : bool, default False
-        Leave out the last batch if it has fewer rows.
+        Drop the last batch if it has fewer than `rows` rows.
     truncate : bool, default False
         Accept records that are longer than `length`, which ``pack_columns(...,
-        truncate=True)`` cuts; by default they are an error.
+        truncate=True)`` cuts; by default, such records raise an error.
 
     Returns
     -------
     callable
-        For ``ds.loader(batches=...)``.
+        A function to pass as ``ds.loader(batches=...)``.
 
     Examples
     --------
@@ -226,8 +226,8 @@ def pack(
         made = np.split(records[by_row], np.searchsorted(row_of[by_row], firsts))
         return made[:-1] if drop_last or not len(made[-1]) else made
 
-    # A row opens only with a record that fits in no open row, the one before it
-    # included, so packed_bounds finds the same rows in the records of a batch.
+    # A row opens only for a record that does not fit in any open row, including the
+    # previous row. So packed_bounds finds the same rows in the records of a batch.
     return BatchesOf(
         len(of_records),
         batches,
@@ -236,10 +236,10 @@ def pack(
 
 
 def _first_fit(lengths: Sequence[int], length: int, window: int) -> Numbers:
-    """Return the row of each record, of which `window` are open at a time."""
+    """Return the row number of each record; at most `window` rows are open at once."""
     rows: list[int] = []
-    free: list[int] = []  # of the open rows
-    first = 0  # open row
+    free: list[int] = []  # space in each open row
+    first = 0  # number of the oldest open row
     for needed in lengths:
         for i, space in enumerate(free):
             if needed <= space:
@@ -258,25 +258,25 @@ def _first_fit(lengths: Sequence[int], length: int, window: int) -> Numbers:
 def weighted(
     weights: npt.ArrayLike, batch_size: int, *, length: int | None = None
 ) -> Batches:
-    """Make batches that hold each record in proportion to its weight.
+    """Make batches that draw each record in proportion to its weight.
 
     In every epoch, a record is drawn ``length * weight / sum(weights)`` times, rounded
-    down or up: sampling with replacement, with the least variance. Draws come in a
-    shuffled order.
+    down or up. This is sampling with replacement, with the least variance. The order of
+    draws is shuffled.
 
     Parameters
     ----------
     weights : array of numbers, shape (records,)
-        At least 0, of every record of the dataset.
+        The weight of every record of the dataset, at least 0.
     batch_size : int
-        Rows in a global batch; the last one of an epoch may have fewer.
+        Rows in a global batch; the last batch of an epoch may have fewer.
     length : int, optional
-        Draws in an epoch; by default the number of records.
+        Draws in an epoch, by default the number of records.
 
     Returns
     -------
     callable
-        For ``ds.loader(batches=...)``.
+        A function to pass as ``ds.loader(batches=...)``.
 
     Examples
     --------
@@ -295,14 +295,14 @@ def _drawn(
     length: int | None,
     class_of: npt.NDArray[np.intp] | None = None,
 ) -> Batches:
-    """Make batches that hold each record, and each class, in proportion to its shares."""
+    """Make batches that draw records and classes in proportion to their shares."""
     size = positive_int("batch_size", batch_size)
     n_draws = len(shares) if length is None else positive_int("length", length)
 
     def batches(seed: int, epoch: int) -> list[Numbers]:
         # Systematic sampling: marks at distance 1, from a random start in [0, 1); a
-        # record is drawn once for each mark in its interval. The intervals are shuffled,
-        # or neighbours would exclude each other, and periodic records be rounded alike.
+        # record is drawn once for each mark in its interval. The intervals are shuffled.
+        # Otherwise, neighbours exclude each other, and periodic records round alike.
         records = shuffled(
             len(shares), seed=seed, epoch=epoch, stream=_WEIGHTED_STREAM + 1
         )
@@ -310,7 +310,7 @@ def _drawn(
             records = records[np.argsort(class_of[records], kind="stable")]
         ends = np.cumsum(shares[records])
         ends = np.minimum(ends * (n_draws / ends[-1]), n_draws)
-        # Despite rounding, the last record that has a weight ends the intervals.
+        # The last record with a nonzero weight ends the intervals, despite rounding.
         ends[np.flatnonzero(shares[records])[-1] :] = n_draws
         generator = np.random.Philox(
             key=np.array([seed, epoch], np.uint64),
@@ -328,7 +328,7 @@ def _drawn(
 
 
 def _array(name: str, values: npt.ArrayLike, kinds: str, what: str) -> npt.NDArray[Any]:
-    """Return `values` as a 1-D array, or raise an error that names them."""
+    """Return `values` as a 1-D array, or raise an error that contains `name`."""
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in kinds:
         raise TypeError(

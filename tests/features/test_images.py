@@ -943,9 +943,9 @@ def test_other_dtypes_are_read_as_written(
 def test_images_of_another_kind_than_the_dtype() -> None:
     record = fr.encode_example({"image": PNG})
     for dtype, channels, message in (
-        ("uint16", 3, "must be an image of 3 channels of 16 bits, got 3 of 8"),
-        ("uint16", 1, "must be an image of 1 channels of 16 bits, got 3 of 8"),
-        ("float32", 1, "must be an image of 4 channels of 8 bits, got 3 of 8"),
+        ("uint16", 3, "image of 3 channels of 16 bits, got 3 channels of 8 bits"),
+        ("uint16", 1, "image of 1 channels of 16 bits, got 3 channels of 8 bits"),
+        ("float32", 1, "image of 4 channels of 8 bits, got 3 channels of 8 bits"),
     ):
         kind: Untyped = dtype
         spec = fr.Image((HEIGHT, WIDTH), channels=channels, dtype=kind)

@@ -144,7 +144,7 @@ DAMAGED = {
     "short": (zlib.compress(bytes(7)), "must be ZLIB data of 8 bytes, got 7"),
     "long": (zlib.compress(bytes(9)), "must be ZLIB data of 8 bytes, got more than 8"),
     "cut": (GOOD[:-1], "must be ZLIB data of 8 bytes, got truncated data"),
-    "trailing": (GOOD + b"x", "must be ZLIB data of 8 bytes, got 8 and other data"),
+    "trailing": (GOOD + b"x", "must be ZLIB data of 8 bytes, got 8 and trailing data"),
     "no zlib": (b"????", r"must be ZLIB data of 8 bytes, got damaged data \("),
     "empty": (b"", "must be ZLIB data of 8 bytes, got truncated data"),
 }

@@ -1,1 +1,1 @@
-"""The caller's transforms, and the origin of a batch's rows."""
+"""Transforms of batches, and the locations of a batch's rows."""

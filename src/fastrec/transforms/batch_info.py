@@ -1,4 +1,4 @@
-"""Batch information: which records the rows of a batch are, and where they are stored."""
+"""Batch information: the records of a batch's rows, and their locations."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Places:
 
     files: Sequence[str]
     # Per row: file, record in the file, begin and end of its frame. An end of -1 is
-    # unknown; all -1 is padding.
+    # unknown. Four values of -1 are a padding row.
     numbers: npt.NDArray[np.int64]
-    context: str  # " of step 3, epoch 0"; "" for records that are read by number
+    context: str  # " of step 3 of epoch 0"; "" for records that are read by number
 
     def padded(self, n_rows: int) -> Places:
-        """Return these places, extended to `n_rows` rows with padding."""
+        """Return the places, padded to `n_rows` rows."""
         n_missing = n_rows - len(self.numbers)
         if not n_missing:
             return self
@@ -40,7 +40,7 @@ class Places:
         return dataclasses.replace(self, numbers=self.numbers[rows])
 
     def note_batch(self, error: BaseException, what: str) -> None:
-        """Add a note to `error`: the function `what` raised it for the batch."""
+        """Add a note to `error` with the function `what` and the batch's locations."""
         rows = np.flatnonzero(self.numbers[:, 0] >= 0)
         text = f"in {what}, {len(rows):,} {'row' if len(rows) == 1 else 'rows'}"
         if len(rows):
@@ -50,7 +50,7 @@ class Places:
         add_note(error, text)
 
     def describe_row(self, row: int, what: str) -> str:
-        """Describe the row for which the function `what` was called."""
+        """Return the location of a row that was passed to the function `what`."""
         return f"in {what}, row {row}{self.context}: {self._place(row)}"
 
     def _place(self, row: int) -> str:
@@ -60,7 +60,7 @@ class Places:
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """Where a batch is in the training run: the second argument of a transform.
+    """The position of a batch in the training run: the `info` of a transform.
 
     Attributes
     ----------
@@ -70,8 +70,8 @@ class BatchInfo:
         The position of each row in the epoch; -1 for padding rows
         (``pad_last=True``).
     records : ndarray of int64, shape (rows,)
-        The number of each row's record in the dataset, or -1. Joined datasets are
-        numbered one after another.
+        The number of each row's record in the dataset; -1 for padding rows. Joined
+        datasets are numbered consecutively.
     """
 
     seed: int
@@ -79,33 +79,33 @@ class BatchInfo:
     step: int
     positions: npt.NDArray[np.int64]
     records: npt.NDArray[np.int64]
-    # Threads that share the rows of the batch with the calling one.
+    # Threads that share the rows of the batch with the calling thread.
     _threads: TaskPool | None = field(default=None, repr=False)
     _places: Places | None = field(default=None, repr=False)
     # Memory for columns.
     _pool: _core.BlockPool | None = field(default=None, repr=False)
-    # Which of the decoded rows these are, if some were skipped.
+    # The indices of the decoded rows, if some rows were skipped.
     _rows: npt.NDArray[np.int64] | None = field(default=None, repr=False)
-    # Rows for which a function of rows has raised, and its errors; None lets it raise.
+    # Failed rows and their errors, added by per-row transforms; None lets them raise.
     _failed: list[tuple[int, Exception]] | None = field(default=None, repr=False)
 
     def rng(self, i: int) -> np.random.Generator:
         """Return the random generator of row `i` of the batch.
 
-        Its key is (seed, epoch, position), so what is drawn from it does not depend on
+        The generator's key is (seed, epoch, position), so its numbers do not depend on
         threads, batch sizes or interruptions.
 
         Raises
         ------
         IndexError
-            If there is no such row, or it is padding.
+            If the batch has no such row, or the row is padding.
         """
         if self.positions[i] < 0:
             raise IndexError(f"row {i} is padding and has no random generator")
         return self._rng(i, 0)
 
     def _rng(self, i: int, stream: int) -> np.random.Generator:
-        """Return one of the row's random generators, 2**128 numbers apart."""
+        """Return the random generator `stream` of a row; streams do not overlap."""
         key = np.array([self.seed, self.epoch], dtype=np.uint64)
         counter = np.array([0, 0, stream, self.positions[i]], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=counter))
@@ -126,12 +126,12 @@ class BatchInfo:
         return dataclasses.replace(self, positions=positions, records=records)
 
     def _without(self, rows: Sequence[int | None], *, masks: bool) -> BatchInfo:
-        """Return a copy with `rows` masked or left out."""
+        """Return a copy with `rows` masked or removed."""
         known = [row for row in rows if row is not None]
         if masks:
             return self._masked(known)
         return self._of_rows(np.delete(np.arange(len(self.positions)), known))
 
 
-# Computes a column that is added to a batch.
+# Computes a column that the loader adds to a batch.
 Extra: TypeAlias = Callable[[BatchInfo], npt.NDArray[Any]]

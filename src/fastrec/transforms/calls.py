@@ -1,4 +1,4 @@
-"""Call the caller's functions, with an optional argument, and parts of a batch."""
+"""Calls of user functions: optional arguments, and parts of a batch in threads."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fastrec.tasks import TaskPool
 
 
 def argument_style(function: Callable[..., object], name: str) -> str | None:
-    """Return how to pass the argument `name`: "positional", "keyword", or not (None).
+    """Return how to pass the argument `name`: "positional", "keyword", or None.
 
-    It is passed if and only if `function` has a parameter of that name after the first.
+    The result is None if no parameter of `function` after the first has that name.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def argument_style(function: Callable[..., object], name: str) -> str | None:
 
 
 def name_of(function: object) -> str:
-    """Return a function's name for errors."""
+    """Return a function's name for error messages."""
     if isinstance(function, functools.partial):
         return name_of(function.func)
     name = getattr(function, "__qualname__", type(function).__qualname__)
@@ -52,10 +52,10 @@ def share(
     threads: TaskPool | None,
     per_thread: int,
 ) -> None:
-    """Call ``function(0, n)`` for all (function, n), in this thread and in `threads`.
+    """Apply each function to its ``range(n)``, in this thread and in `threads`.
 
-    The calls are divided into `per_thread` parts for each thread. Raises the error of
-    the first part that failed.
+    ``function(begin, end)`` processes one part of the range; each thread gets about
+    `per_thread` parts. Raises the error of the first part that failed.
     """
     if threads is None:
         for function, n in functions:

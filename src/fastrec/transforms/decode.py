@@ -1,4 +1,4 @@
-"""DecodeStrings: byte strings of images and stored arrays -> arrays."""
+"""DecodeStrings: decode byte strings of images and stored arrays."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import share
 from fastrec.transforms.images import ImageDecoder
 
-# The stream of a row's random numbers: transforms draw from another one.
+# The stream of a row's random numbers; transforms draw from stream 0.
 _STREAM = 1
-_PARTS_PER_THREAD = 16  # an image takes longer than a task
+_PARTS_PER_THREAD = 16  # decoding an image costs more than starting a task
 
 
 class _Column(NamedTuple):
-    """A column to decode: its strings, and the arrays that they become."""
+    """A column to decode: its byte strings, and the decoded arrays."""
 
     key: bytes
     item: Image | Raw
     is_list: bool
     strings: BytesArray  # of all rows, flat
-    begins: npt.NDArray[np.int64]  # of the strings of each row, and the end
+    begins: npt.NDArray[np.int64]  # the first string of each row, and the end
     arrays: npt.NDArray[Any]  # one for each string
     result: npt.NDArray[Any] | RaggedArray
 
 
 class DecodeStrings:
-    """Decodes the columns of `encoded_of` of a batch.
+    """A transform that decodes the columns of images and stored arrays.
 
-    Threads share the strings of a batch, because a row may have many, such as the frames
-    of an episode.
+    Threads share the strings of a batch, because a row may have many strings, such as the
+    frames of an episode.
     """
 
-    name = ""  # errors contain their place
+    name = ""  # errors contain their location
 
     def __init__(self, features: Mapping[Any, Spec], limits: Limits) -> None:
         self._items: dict[Any, tuple[bytes, Image | Raw, bool]] = {
@@ -61,7 +61,7 @@ class DecodeStrings:
             self._images = ImageDecoder(limits, images)
 
     def n_bytes(self, batch: Batch) -> int:
-        """Return the size of the decoded columns of a batch."""
+        """Return the size of the decoded columns of a batch in bytes."""
         encoded: Mapping[Any, Any] = batch
         return sum(
             _n_strings(encoded[name]) * math.prod(shape) * dtype.itemsize
@@ -119,7 +119,7 @@ class DecodeStrings:
             try:
                 if isinstance(item, Raw):
                     _decode_array(data, item, column.arrays[i, ...])
-                else:  # the images of a row are cropped alike
+                else:  # all images of a row have the same crop
                     rng = info._rng(row, _STREAM) if item.is_random else None
                     self._images.decode(data, item, rng, column.arrays[i, ...])
             except Error as error:
@@ -135,7 +135,7 @@ def _column(
     n_rows: int,
     info: BatchInfo,
 ) -> _Column:
-    """Allocate the arrays of a column."""
+    """Return a column with newly allocated arrays."""
     inner, dtype = _shape_and_dtype(item)
     n_strings = _n_strings(encoded)
     arrays = _empty((n_strings, *inner), dtype, info)
@@ -151,7 +151,7 @@ def _column(
 
 
 def _shape_and_dtype(item: Image | Raw) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return those of a decoded byte string."""
+    """Return the shape and dtype of a decoded byte string."""
     if isinstance(item, Image):
         return item.row_shape, np.dtype(item.dtype)
     return item.shape, numpy_dtype(item.dtype)
@@ -177,7 +177,7 @@ def _empty(
 def _located(
     error: Error, column: _Column, place: str, info: BatchInfo, row: int
 ) -> Error:
-    """Return the error with file, record, byte and feature."""
+    """Return `error` with its file, record, byte and feature."""
     feature = column.key.decode(errors="backslashreplace")
     path, record, begin = None, row, None
     if info._places is not None:
@@ -190,7 +190,7 @@ def _located(
 def _decode_array(
     data: npt.NDArray[np.uint8], spec: Raw, row: npt.NDArray[Any]
 ) -> None:
-    """Decode `data` into `row`, or raise a SchemaError without a place."""
+    """Decode `data` into `row`, or raise a SchemaError without a location."""
     if not data.size and spec.default is not None:
         row[...] = spec.default
         return
@@ -211,7 +211,7 @@ def _decode_array(
 
 
 def _inflated(data: npt.NDArray[np.uint8], n_bytes: int) -> bytes:
-    """Decompress `data` to `n_bytes` bytes."""
+    """Return decompressed `data`; raise a SchemaError unless it has `n_bytes` bytes."""
     inflater = zlib.decompressobj()
     try:
         memory = inflater.decompress(data.data, n_bytes + 1)
@@ -225,7 +225,7 @@ def _inflated(data: npt.NDArray[np.uint8], n_bytes: int) -> bytes:
         if len(memory) > n_bytes:
             found = f"more than {n_bytes}"
         elif inflater.unused_data:
-            found += " and other data"
+            found += " and trailing data"
         raise SchemaError(
             f"must be ZLIB data of {n_bytes} bytes, got {found}", code="zlib"
         )

@@ -1,4 +1,4 @@
-"""Images: files in memory -> pixels, and back, with OpenCV."""
+"""Images: decode image files to pixels, and encode pixels, with OpenCV."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fastrec.options import Limits, extra
 
 _MIN_VERSION = [4, 11]
 _TEMPORARY_BYTES = 31 << 20  # glibc considers blocks of up to 32 MiB
-# The first bytes of files, and the marker of a scan.
+# The first byte of JPEG and PNG files, and the marker of a JPEG scan.
 _JPEG, _PNG, _SCAN = 0xFF, 0x89, b"\xff\xda"
-_DAMAGED = "must be an intact image, got one that is truncated or damaged"
+_DAMAGED = "must be an intact image, got a truncated or damaged image"
 _RGBA = 4  # channels
-# The modes of Pillow, which would blend RGBA, by channels.
+# Pillow modes by number of channels. RGBX: Pillow would blend RGBA.
 _MODES = {1: "L", 3: "RGB", _RGBA: "RGBX"}
 
 
@@ -47,8 +47,8 @@ class ImageDecoder:
                 import PIL.Image
             self._pillow = PIL.Image
         # OpenCV allocates and frees each image. glibc returns such memory to the system
-        # every time, which doubles the cost of an image, until it has seen that a larger
-        # block is temporary.
+        # every time, which doubles the cost of an image. After it has freed a larger
+        # block once, glibc keeps such memory.
         np.empty(_TEMPORARY_BYTES, np.uint8)
         self._max_pixels = limits.max_image_pixels
         self._max_scans = limits.max_image_scans
@@ -60,7 +60,7 @@ class ImageDecoder:
         rng: np.random.Generator | None,
         row: npt.NDArray[np.uint8],
     ) -> None:
-        """Decode `data` into `row`, or raise an Error without a place."""
+        """Decode `data` into `row`, or raise an Error without a location."""
         if not data.size and spec.default is not None:
             row[...] = spec.default
             return
@@ -88,14 +88,14 @@ class ImageDecoder:
     def _antialiased(
         self, image: npt.NDArray[np.uint8], width: int, height: int, mode: str
     ) -> Any:
-        """Return a smaller image; each pixel is a weighted mean of those that it covers."""
+        """Return a smaller image whose pixels are weighted means of source pixels."""
         size, data = (image.shape[1], image.shape[0]), np.ascontiguousarray(image)
         pillow = self._pillow
         whole = pillow.frombuffer(mode, size, data, "raw", mode, 0, 1)
         return np.asarray(whole.resize((width, height), pillow.Resampling.BILINEAR))
 
     def _wide_pixels(self, data: npt.NDArray[np.uint8], spec: Image) -> Any:
-        """Return the pixels of a PNG file of 16 or 32 bits."""
+        """Return the uint16 or float32 pixels of a PNG file."""
         is_float = spec.dtype == "float32"
         expected = (*spec.shape, _RGBA if is_float else spec.channels)
         image = self._read(data, self._cv2.IMREAD_UNCHANGED)
@@ -104,7 +104,7 @@ class ImageDecoder:
         if image.shape != expected or image.dtype.itemsize * 8 != bits:
             raise SchemaError(
                 f"must be an image of {expected[2]} channels of {bits} bits, got "
-                f"{image.shape[2]} of {image.dtype.itemsize * 8}",
+                f"{image.shape[2]} channels of {image.dtype.itemsize * 8} bits",
                 code="image",
             )
         if image.shape[2] > 1:
@@ -114,7 +114,7 @@ class ImageDecoder:
     def _checked_size(
         self, data: npt.NDArray[np.uint8], spec: Image
     ) -> tuple[int, int]:
-        """Return the width and height of an image that may be decoded."""
+        """Return the width and height of an image, or raise an Error."""
         size = _core.image_size(data)
         if size is None:
             looks = _core.describe_foreign(data) or f"{data.size} bytes"
@@ -124,7 +124,7 @@ class ImageDecoder:
         width, height = size
         if not width or not height:
             raise SchemaError(
-                f"must be an image with pixels, got one of {width} x {height}",
+                f"must be an image with pixels, got {width} x {height} pixels",
                 code="image",
             )
         if width * height > self._max_pixels:
@@ -133,8 +133,8 @@ class ImageDecoder:
                 f"limits=fastrec.Limits(max_image_pixels={self._max_pixels})",
                 code="image_pixels",
             )
-        # In compressed pixels, a zero follows each byte 0xff. So this counts the scans, and
-        # at most a few more in metadata.
+        # In compressed pixels, a zero follows each byte 0xff. So this counts the scans,
+        # plus at most a few matches in metadata.
         file = data.tobytes()
         if file[0] == _JPEG and file.count(_SCAN) > self._max_scans:
             raise LimitError(
@@ -181,9 +181,9 @@ class ImageDecoder:
 
 
 def _has_room(file: bytes) -> bool:
-    """Return whether the chunks of a PNG file are in it: OpenCV allocates their lengths.
+    """Return whether a PNG file is as long as its chunks declare.
 
-    ::
+    OpenCV allocates the declared lengths::
 
         | signature: 8 | length: 4 | type: 4 | data | checksum: 4 | length: 4 | ...
     """
@@ -194,7 +194,7 @@ def _has_room(file: bytes) -> bool:
 
 
 def encoded_images(rows: npt.NDArray[Any], spec: Image) -> BytesArray:
-    """Return rows of pixels as PNG files, which keep every pixel."""
+    """Return rows of pixels as PNG files, which are lossless."""
     if rows.shape[1:] != spec.row_shape or rows.dtype != spec.dtype:
         raise ValueError(
             f"rows must be {spec.dtype} of shape {spec.row_shape}, as in {spec!r}, got "

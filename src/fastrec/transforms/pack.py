@@ -17,10 +17,10 @@ from fastrec.transforms.batch_info import BatchInfo
 
 
 def packed_bounds(lengths: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
-    """Fill rows in order; begin another one when the next value does not fit.
+    """Return the bounds of packed rows; a record that does not fit begins a new row.
 
     Row ``i`` holds ``lengths[bounds[i]:bounds[i + 1]]``, whose sum is at most `length`.
-    No single one of `lengths` may exceed it.
+    Each value of `lengths` must be at most `length`.
     """
     ends = np.cumsum(lengths)
     bounds, used = [0], 0
@@ -39,13 +39,13 @@ def pack_columns(
 ) -> Callable[[Batch, BatchInfo], Batch]:
     """Make a transform that joins the rows of ragged columns into rows of one length.
 
-    Records fill a row in their order; a record that does not fit begins the next row.
-    With ``batches=fr.samplers.pack(...)`` of the same `length`, these are the rows that
-    the sampler planned. Records are not divided.
+    Records fill a row in order; a record that does not fit begins the next row. With
+    ``batches=fr.samplers.pack(...)`` and the same `length`, the rows equal those that the
+    sampler planned. A record is never split across rows.
 
-    A batch then has these columns only, for each of `columns`:
+    The packed batch has only these columns, for each name in `columns`:
 
-    * ``{name}``: the values, shape ``(rows, length, *inner)``, zero where there is none,
+    * ``{name}``: the values, shape ``(rows, length, *inner)``; 0 where there is no value,
     * ``{name}_segment_ids``: int32 of shape ``(rows, length)``: 1 for the first record of
       the row, 2 for the second, and so on; 0 where there is no value,
     * ``{name}_positions``: int32 of shape ``(rows, length)``: the index of the value in
@@ -56,22 +56,22 @@ def pack_columns(
     Parameters
     ----------
     columns : sequence of str
-        RaggedArrays of numbers, such as those of `fastrec.VarLen`. All must have the same
-        number of values in each record.
+        Names of RaggedArrays of numbers, such as `fastrec.VarLen` columns. In each record,
+        all columns must have the same number of values.
     length : int
         Values in a row.
     rows : int, optional
         Rows in every batch of this rank: missing rows are added, with segment ids of 0.
-        By default the number that the records need.
+        By default, the number of rows that the records need.
     truncate : bool, default False
-        Truncate records that are longer than `length`; by default they are an error.
+        Truncate records that are longer than `length`; by default, they raise an error.
 
     Returns
     -------
     callable
-        For ``ds.loader(transform=...)``. It raises ValueError, and names the record, if a
-        record is longer than `length`, if columns differ in length, or if a batch needs
-        more than `rows` rows.
+        A transform for ``ds.loader(transform=...)``. It raises ValueError if a record is
+        longer than `length`, if the columns of a record differ in length, or if a batch
+        needs more than `rows` rows.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def _packed(
         )
     shape = (n_rows if fixed_rows is None else fixed_rows, length)
 
-    # The place of each value in the rows, which lie one after another.
+    # The position of each value in the concatenated rows.
     row = np.repeat(np.arange(n_rows), np.diff(bounds))
     starts = np.cumsum(lengths) - lengths
     starts += row * length - starts[bounds[row]]

@@ -18,7 +18,7 @@ from fastrec.hints import checked_names
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, name_of, share
 
-# More parts than threads, because rows differ and threads start at different times.
+# More parts than threads: rows differ in cost, and threads start at different times.
 _PARTS_PER_THREAD = 4
 
 
@@ -44,11 +44,11 @@ class PerRow:
 
     @property
     def name(self) -> str:
-        """The transform's name in errors."""
+        """The transform's name in error messages."""
         return f"per_row({name_of(self._function)})"
 
     def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
-        """Return `batch` with the columns, added or in place of those of their names."""
+        """Return `batch` with the output columns added, or replaced if they exist."""
         n_rows = len(info.positions)
         columns = {
             name: np.empty((n_rows, *spec.shape), spec.dtype)
@@ -66,7 +66,7 @@ class PerRow:
         begin: int,
         end: int,
     ) -> None:
-        """Set rows of all columns; those of padding and failed rows to zero."""
+        """Fill some rows of all columns; padding and failed rows are zero."""
         for i in range(begin, end):
             if info.positions[i] >= 0:
                 try:
@@ -116,7 +116,7 @@ class PerRow:
 
 
 def _checked_row(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return `value` as a row of `column`, or raise; nothing wraps or broadcasts."""
+    """Return `value` as a row of `column`, or raise if it would wrap or broadcast."""
     array = np.asarray(value)
     if array.shape != column.shape[1:]:
         raise ValueError(
@@ -130,7 +130,7 @@ def _checked_row(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         raise TypeError(f"dtype must be {column.dtype}, as in out, got {array.dtype}")
     converted = array.astype(column.dtype)
     if column.dtype.kind in "iu" and not np.array_equal(converted, array):
-        raise ValueError(f"a value is out of range of {column.dtype}")
+        raise ValueError(f"a value is out of range for {column.dtype}")
     return converted
 
 
@@ -144,24 +144,24 @@ def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec | str]) -> P
     Parameters
     ----------
     function : callable
-        ``function(row)`` or ``function(row, rng)``: `row` is a dict of the row's
-        values, `rng` its random generator (`BatchInfo.rng`). It returns a dict with the
-        columns of `out`, or the value itself if `out` has one column.
+        ``function(row)`` or ``function(row, rng)``: `row` is a dict of the row's values,
+        and `rng` is the row's random generator (`BatchInfo.rng`). The function returns a
+        dict with the columns of `out`, or the value itself if `out` has one column.
     out : mapping of str to FixedLen or dtype name
         The function's output columns, with the shape and dtype of one row; ``"int64"``
-        is ``FixedLen((), "int64")``. They are added to the batch, or replace columns with
-        the same names.
+        is ``FixedLen((), "int64")``. The batch gets these columns, which replace columns
+        with the same names.
 
     Returns
     -------
     callable
-        For ``ds.loader(transform=...)``.
+        A transform for ``ds.loader(transform=...)``.
 
     Raises
     ------
     TypeError, ValueError
-        When reading, if a value is missing, or its shape or dtype differs from `out`.
-        Integers of other sizes are converted if they are in range.
+        If `out` is invalid; when reading, if a value is missing, or its shape or dtype
+        differs from `out`. Integers of other sizes are converted if they are in range.
 
     Examples
     --------

@@ -24,7 +24,7 @@ class CheckedTransform:
             raise TypeError(f"transform must be callable, got {transform!r}")
         self._transform = transform
         self._info = argument_style(transform, "info")
-        # Whether it reads rows, so that `on_error` applies and not `on_transform_error`.
+        # Whether it is part of reading, so `on_error` applies, not `on_transform_error`.
         self.is_reading = isinstance(transform, DecodeStrings)
         # Whether threads may share the rows of a batch.
         self.is_per_row = self.is_reading or isinstance(transform, PerRow)
@@ -34,11 +34,11 @@ class CheckedTransform:
 
     @property
     def needs_info(self) -> bool:
-        """Whether it gets a BatchInfo."""
+        """Whether the transform accepts a BatchInfo."""
         return self._info is not None
 
     def __call__(self, batch: Batch, info: BatchInfo | None) -> Batch:
-        """Return the transformed batch. `info` may be None if it is not needed."""
+        """Return the transformed batch; `info` may be None unless `needs_info`."""
         result: Any
         try:
             if self._info is None:
@@ -48,7 +48,7 @@ class CheckedTransform:
             else:
                 result = self._transform(batch, info=info)
         except StopIteration as error:
-            # Reraising it would silently end the epoch.
+            # Reraising the StopIteration would silently end the epoch.
             msg = f"{self.name} raised StopIteration"
             raised = RuntimeError(msg)
             if info is not None and info._places is not None:
@@ -56,7 +56,7 @@ class CheckedTransform:
             raise raised from error
         except Exception as error:
             if info is not None and info._places is not None and not self.is_per_row:
-                info._places.note_batch(error, self.name)  # by row, it adds the row
+                info._places.note_batch(error, self.name)  # PerRow adds its own note
             key = error.args[0] if isinstance(error, KeyError) and error.args else None
             # An error of `no_column` lists the columns itself.
             if isinstance(key, str) and key not in batch and "no column" not in key:
