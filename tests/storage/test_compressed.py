@@ -211,6 +211,21 @@ def test_the_content_before_the_damage_is_read(
     assert seen(bytes(damaged), content.upper()).content == data
 
 
+@pytest.mark.usefixtures("backend")
+def test_a_damaged_file_that_is_cut_while_it_is_read_is_damage(write: Write) -> None:
+    whole = gzip.compress(bytes(1000)) + gzip.compress(b"x" * 1000)
+    damaged = bytearray(whole)
+    damaged[-5] ^= 1
+    path = write(bytes(damaged))
+
+    def cut(n_read: int) -> None:
+        if n_read == len(whole):
+            os.truncate(path, 10)
+
+    with pytest.raises(fr.CorruptionError, match="is damaged"):
+        list(compression.inflated(str(path), "gzip", on_read=cut))
+
+
 @ways
 @pytest.mark.parametrize(
     "rest", [b"\0", b"\0" * 512, b"x", b"\x1f", b"\x1f\x8b", b"\x1f\x8c"]

@@ -269,9 +269,9 @@ def _before_damage(
     stream = zlib.decompressobj(wbits=_WBITS[content])
     at = 0
     with _opened(name, counters) as file, contextlib.suppress(zlib.error):
-        while at < begin:
-            at += len(file.read(min(begin - at, _READ_BYTES)) or b"")
-        while data := file.read(_STEP_BYTES):
+        while at < begin and (data := file.read(min(begin - at, _READ_BYTES))):
+            at += len(data)
+        while not stream.eof and (data := file.read(_STEP_BYTES)):
             before = stream.copy()
             try:
                 steps = iter([(len(data), stream.decompress(data))])
