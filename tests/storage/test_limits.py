@@ -467,6 +467,8 @@ def test_circular_links_are_not_followed(tmp_path: Path) -> None:
     assert fr.open(f"{tmp_path}/**").files == wanted
     assert fr.open(tmp_path / "**" / "b" / "**" / "*.tfrecord").files == wanted[:1]
     assert fr.open(tmp_path / "a" / "**" / "x.tfrecord").files == wanted[:1]
+    (tmp_path / "itself").symlink_to("itself")
+    assert fr.open(tmp_path / "[ai]*" / "b" / "x.tfrecord").files == wanted[:1]
 
 
 def test_recursive_globs_match_like_glob(

@@ -288,7 +288,7 @@ def _walk(
             continue
         if pattern == "**" and entry.is_dir(follow_symlinks=False):
             yield from _walk(f"{path}/", patterns, hidden, ignored)
-        elif rest and pattern != "**" and match(entry.name) and entry.is_dir():
+        elif rest and pattern != "**" and match(entry.name) and os.path.isdir(path):
             yield from _walk(f"{path}/", rest, hidden, ignored)
         elif not rest and match(entry.name):
             yield path, entry
