@@ -309,6 +309,17 @@ def test_a_dataset_that_is_gone_holds_no_descriptor_and_no_copy(tmp_path: Path) 
     assert len([*cache.glob(".use-*")]) <= 2
 
 
+def test_an_empty_content_fits_into_a_cache_that_is_full(tmp_path: Path) -> None:
+    full, empty = tmp_path / "full.tfrecord.gz", tmp_path / "empty.tfrecord.gz"
+    full.write_bytes(gzip.compress(shard(1)))
+    empty.write_bytes(gzip.compress(b""))
+    in_use = open_dataset(full, cache_dir=tmp_path / "cache")
+    assert numbers(in_use) == rows(1)
+    small = open_dataset(empty, cache_dir=tmp_path / "cache", cache_bytes=1)
+    assert len(small) == 0
+    assert numbers(in_use) == rows(1)
+
+
 # Killed processes.
 
 

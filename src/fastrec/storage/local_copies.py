@@ -312,7 +312,7 @@ class _Copying:
             unused: list[_File] = []
             if n_bytes and excess > 0:
                 unused = sorted(f for f in _unused(self.directory) if f.is_complete)
-            fits = sum(file.size for file in unused) >= excess
+            fits = not n_bytes or sum(file.size for file in unused) >= excess
             for file in unused if fits else ():
                 if excess > 0:
                     file.delete("to make room")
