@@ -354,6 +354,22 @@ def test_resharding_divides_evenly_and_keeps_the_order(
     ]
 
 
+def test_shards_without_records_are_not_open_together(
+    files_of: Callable[..., Files], out: Path
+) -> None:
+    resource = pytest.importorskip("resource", reason="no limit of open files here")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files, pattern = files_of([0]), str(out / "{shard}")
+    n_open = max(map(int, os.listdir("/proc/self/fd"))) if Path("/proc").exists() else 0
+    limit = n_open + 200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        written = copy.reshard(files.paths, pattern, shard_options(), 2 * limit)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(written.files) == 2 * limit
+
+
 def test_resharding_by_size_fills_shards_up_to_the_limit(
     files_of: Callable[..., Files], out: Path
 ) -> None:

@@ -257,11 +257,11 @@ class ShardWriter:
         self.attempt(self._end_all)
 
     def _end_all(self) -> None:
-        while len(self._shards) < len(self._counts):  # the rest is empty
-            self._lanes.append(self._open_shard())
         lanes, self._lanes = self._lanes, []
         for shard in lanes:
             self._end(shard)
+        while len(self._shards) < len(self._counts):  # the rest has no records
+            self._end(self._open_shard())
         self._wait()
 
     def close(self) -> None:
