@@ -60,7 +60,8 @@ def balanced(
     >>> labels = ds.select_columns(["label"])[:]["label"]  # doctest: +SKIP
     >>> loader = ds.loader(batches=fr.samplers.balanced(labels, 256))  # doctest: +SKIP
     """
-    if isinstance(labels, BytesArray):  # NumPy's own strings lose trailing zeros
+    if isinstance(labels, BytesArray) and len(labels):
+        # NumPy's own strings lose trailing zeros.
         of_records = np.fromiter(labels.tolist(), object, len(labels))
     else:
         of_records = _array("labels", labels, "biuSUO", "integers or strings")

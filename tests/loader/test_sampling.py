@@ -330,6 +330,7 @@ def test_every_class_and_every_record_of_a_class_is_drawn_equally(
     [
         ([], TypeError, "labels must be a 1-D array of integers or strings"),
         (np.empty(0, int), ValueError, "labels must not be empty"),
+        (fr.BytesArray.from_list([]), ValueError, "labels must not be empty"),
         ([[1]], TypeError, "got 2-D int64"),
         ([0.5], TypeError, "got 1-D float64"),
     ],
