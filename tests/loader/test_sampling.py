@@ -402,6 +402,17 @@ def test_ranks_share_listed_batches(
         assert flat(rows) == want
 
 
+def test_an_attribute_of_the_callers_own_batches_is_not_used(ds: Untyped) -> None:
+    class Own:
+        groups = ("train", "test")
+
+        def __call__(self, _seed: int, _epoch: int) -> list[list[int]]:
+            return [[4, 2, 9, 7]]
+
+    loaders = [ds.loader(batches=Own(), rank=rank, world_size=2) for rank in range(2)]
+    assert [loader.peek()["n"].tolist() for loader in loaders] == [[4, 2], [9, 7]]
+
+
 def test_a_batch_smaller_than_the_world_size_is_refused_with_a_hint(
     ds: Untyped,
 ) -> None:

@@ -375,8 +375,8 @@ class Planner:
         arrays = [_checked(i, batch, n_records) for i, batch in enumerate(listed)]
         records = np.concatenate([np.empty(0, np.int64), *arrays])
         bounds = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
-        groups = getattr(batches, "groups", None) if world_size > 1 else None
-        if groups is None:
+        groups = batches.groups if isinstance(batches, BatchesOf) else None
+        if world_size == 1 or groups is None:
             if world_size > 1 and arrays:
                 self._check_shared(
                     min(map(len, arrays)), "a batch of batches(seed, epoch)"
