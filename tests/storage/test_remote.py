@@ -207,6 +207,14 @@ def test_names_of_s3fs_are_accepted(s3: S3, names: dict[str, str | None]) -> Non
         fr.open(url, storage_options=twice)
 
 
+def test_the_default_region_is_no_option_of_the_client(s3: S3) -> None:
+    s3.put("region/x.tfrecord.gz", shard(0))
+    options = {**s3.options, "default_region": s3.options["region"]}
+    del options["region"]
+    url = s3.url("region/x.tfrecord.gz")
+    assert numbers(open_dataset(url, storage_options=options)) == list(range(N_ROWS))
+
+
 def test_options_of_the_client_are_accepted_next_to_others(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -486,8 +486,8 @@ _NAMES = (
 )
 # The options of obstore's HTTP client, which it accepts only in `client_options`.
 _CLIENT_NAMES = re.compile(
-    r"(allow|default|http1|http2|pool|proxy)_\w+|((connect|read)_)?timeout|"
-    r"randomize_addresses|root_certificate|user_agent"
+    r"(allow|http1|http2|pool|proxy)_\w+|default_(content_type|headers)|user_agent|"
+    r"((connect|read)_)?timeout|randomize_addresses|root_certificate"
 )
 # Option names of s3fs, with obstore's names.
 _S3FS_NAMES = {
