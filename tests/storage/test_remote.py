@@ -284,6 +284,15 @@ def test_a_missing_package(package: str, monkeypatch: pytest.MonkeyPatch) -> Non
         fr.open(url)
 
 
+def test_a_file_system_of_fsspec_needs_no_obstore(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = in_memory(LISTED)
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    dataset = open_dataset(f"{root}data/train*")
+    assert numbers(dataset) == list(range(2 * N_ROWS))
+
+
 # Values.
 
 

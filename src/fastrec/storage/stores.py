@@ -215,10 +215,10 @@ class Store:
         `prefix` is empty or ends with a slash. `after` is empty, or the value that the
         previous page returned.
         """
-        from obstore import exceptions as kinds
-
         if self._is_http or self._reading is None:
             return self._directory(prefix, is_recursive, after)
+        from obstore import exceptions as kinds
+
         if self._is_ordered:
             try:
                 return self._page(prefix, is_recursive, after)
