@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from children import SECONDS_TO_HANG, start_program
+from children import SECONDS_TO_HANG, run_python, start_program
 from columns import Untyped, open_dataset
 from fastrec.storage.compression import content_of, inflated
 from fastrec.storage.paths import expand, version_of
@@ -798,3 +798,21 @@ def test_a_forked_process_gets_an_error_instead_of_a_hang(server: ObjectServer) 
     assert receiver.poll(SECONDS_TO_HANG)
     assert 'start processes with "spawn"' in receiver.recv()
     child.join()
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
+def test_a_forked_process_reads_a_server_that_its_parent_did_not() -> None:
+    program = """
+import multiprocessing, sys
+import fsspec, fastrec as fr
+fsspec.filesystem("memory").pipe("/x.tfrecord", b"")
+assert len(fr.open("memory://x.tfrecord")) == 0
+def read():
+    assert len(fr.open(sys.argv[1])) == 0
+child = multiprocessing.get_context("fork").Process(target=read)
+child.start()
+child.join()
+sys.exit(child.exitcode)
+"""
+    with served({"x.tfrecord": b""}) as server:
+        run_python(program, f"{server.url}/x.tfrecord")

@@ -342,8 +342,9 @@ class Store:
 
     def call(self, url: str, request: Callable[[], _T]) -> _T:
         """Return ``request()``; translate library errors, with the redacted `url`."""
-        Store._process = Store._process or os.getpid()
-        if Store._process != os.getpid() and self._reading is not None:
+        if self._reading is not None:
+            Store._process = Store._process or os.getpid()
+        if self._reading is not None and Store._process != os.getpid():
             raise RuntimeError(
                 f"cannot read {self._scheme}:// URLs in a forked process whose parent "
                 "read them: obstore does not support forks; start processes with "
