@@ -59,6 +59,15 @@ def test_a_sheet_shows_the_images(path: Path, name: str) -> None:
         assert max(abs(a - b) for a, b in zip(found, colour, strict=True)) < 30
 
 
+@pytest.mark.parametrize("form", ["JPEG", "WEBP", "BMP", "TIFF"])
+def test_the_column_with_images_is_found(tmp_path: Path, form: str) -> None:
+    path, sheet = tmp_path / "a.tfrecord", tmp_path / "sheet.png"
+    fr.write(path, {"key": [b"BM"], "picture": [encoded(form, (40, 30))]})
+    shown, errors = run("images", path, "-o", sheet)
+    assert "wrote 1 image" in shown
+    assert errors == ""
+
+
 def test_images_are_random_records(path: Path) -> None:
     sheets = []
     for seed in (0, 0, 1, 2, 3):

@@ -13,6 +13,7 @@ import typer
 from typer import echo
 
 import fastrec as fr
+from fastrec import _core
 from fastrec.cli.arguments import Paths, Seed
 from fastrec.cli.files import files_of, local_output, reports_interrupt
 from fastrec.cli.records import PlacedRecord, message_of, sampled_records
@@ -128,7 +129,10 @@ def _tiles(
 
 
 def _is_image(value: object) -> bool:
-    return isinstance(value, bytes) and image_format(value) != ""
+    if not isinstance(value, bytes):
+        return False
+    is_other = _core.describe_foreign(value) in ("a BMP file", "a TIFF file")
+    return is_other or image_format(value) != ""
 
 
 def _caption(value: Any) -> str:
