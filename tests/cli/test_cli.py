@@ -438,6 +438,7 @@ def test_a_directory_for_the_demo_excludes_paths(images: Path) -> None:
         (np.int64(-3), "-3"),
         (np.float32(0.1), "0.1"),
         (np.zeros(0, np.int64), "[]"),
+        (np.zeros((0, 3), np.float32), "[]"),
         (np.arange(4), "[0, 1, 2, 3]"),
         (np.arange(1000), "[0, 1, 2, 3, ...] 1,000 int64"),
         (np.arange(6).reshape(2, 3), "[0, 1, 2, 3, ...] 2x3 int64"),

@@ -30,7 +30,8 @@ def preview(value: object) -> str:
         return printable(value)
     items: Any = value.ravel() if isinstance(value, np.ndarray) else value
     shown = [preview(items[i]) for i in range(min(len(items), _MAX_ITEMS))]
-    if len(shown) == len(items) and np.ndim(items) == np.ndim(value):
+    is_whole = len(shown) == len(items) and np.ndim(items) == np.ndim(value)
+    if is_whole or not shown:
         return f"[{', '.join(shown)}]"
     kind = counted(len(value), "value")
     if isinstance(value, np.ndarray):
