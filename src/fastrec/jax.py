@@ -303,7 +303,9 @@ def _is_numeric(name: str, column: object) -> bool:
         return False
     dtype = column.dtype
     # NumPy reports bfloat16 and similar dtypes as raw data (kind "V").
-    is_number = dtype.kind in "biufc" or jax.dtypes.issubdtype(dtype, np.number)
+    is_number = dtype.kind in "biufc" or (
+        dtype.kind == "V" and jax.dtypes.issubdtype(dtype, np.number)
+    )
     is_wide = dtype.itemsize > (16 if dtype.kind == "c" else 8)
     if is_number and dtype.isnative and not is_wide:
         return True

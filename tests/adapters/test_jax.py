@@ -260,7 +260,9 @@ def test_a_column_that_is_no_array_is_left_to_the_user(ds: Untyped) -> None:
     assert isinstance(batch["on"], jax.Array)
 
 
-@pytest.mark.parametrize("dtype", ["U9", "datetime64[s]", "V4", "i4,f4", "longdouble"])
+@pytest.mark.parametrize(
+    "dtype", ["U9", "datetime64[s]", "timedelta64[s]", "V4", "i4,f4", "longdouble"]
+)
 def test_a_column_of_no_dtype_of_jax_is_refused_by_name(
     ds: Untyped, dtype: str
 ) -> None:
