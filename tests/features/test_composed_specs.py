@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -93,6 +93,26 @@ def test_every_partition_makes_the_same_rows(partition: Any) -> None:
     assert small.tolist() == ROWS
     assert (small.dtype, small.row_splits.dtype) == (np.uint8, np.int32)
     assert small.values.row_splits.dtype == np.int32
+
+
+def test_partitions_of_tensorflow_are_accepted() -> None:
+    # They are named tuples there.
+    class RowSplits(NamedTuple):
+        key: str
+
+    class UniformRowLength(NamedTuple):
+        length: int
+
+    class RaggedFeature(NamedTuple):
+        dtype: str
+        value_key: str
+        partitions: tuple[object, ...]
+        row_splits_dtype: str = "int32"
+
+    feature = RaggedFeature("int64", "v", (RowSplits("s"), UniformRowLength(2)))
+    partitions = [fr.Ragged.RowSplits("s"), fr.Ragged.UniformRowLength(2)]
+    wanted = fr.Ragged("int64", partitions, "int32", key="v")
+    assert fr.Schema({"x": feature}) == {"x": wanted}
 
 
 def test_partitions_nest_outermost_first() -> None:

@@ -13,7 +13,6 @@ import typer
 from typer import echo
 
 import fastrec as fr
-from fastrec import _core
 from fastrec.cli.arguments import Paths, Seed
 from fastrec.cli.files import files_of, local_output, reports_interrupt
 from fastrec.cli.records import PlacedRecord, message_of, sampled_records
@@ -23,6 +22,7 @@ from fastrec.options import extra
 from fastrec.storage.atomic import replacement
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+_OTHER_IMAGES = (b"BM", b"II*\0", b"MM\0*")  # BMP and TIFF, which OpenCV reads, too
 _MARGIN, _CAPTION_HEIGHT = 4, 14  # pixels
 _MAX_CAPTION = 24
 _BLACK = (0, 0, 0)
@@ -129,10 +129,9 @@ def _tiles(
 
 
 def _is_image(value: object) -> bool:
-    if not isinstance(value, bytes):
-        return False
-    is_other = _core.describe_foreign(value) in ("a BMP file", "a TIFF file")
-    return is_other or image_format(value) != ""
+    return isinstance(value, bytes) and (
+        image_format(value) != "" or value.startswith(_OTHER_IMAGES)
+    )
 
 
 def _caption(value: Any) -> str:

@@ -526,18 +526,18 @@ def as_spec(name: str | bytes, feature: object) -> Spec:
 
 def _argument(value: Any) -> Any:
     """Convert a shape, tensor, dtype or partition of TensorFlow to an argument."""
+    kind = type(value).__name__
+    if kind == "UniformRowLength":
+        return Ragged.UniformRowLength(value.length)
+    partition = getattr(Ragged, kind, None)
+    if isinstance(partition, type) and issubclass(partition, Keyed):
+        return partition(value.key)  # of TensorFlow, a named tuple
     if isinstance(value, (list, tuple)):
         return [_argument(item) for item in value]
     if hasattr(value, "as_list"):
         return value.as_list()
     if hasattr(value, "numpy"):
         return value.numpy()
-    kind = type(value).__name__
-    if kind == "UniformRowLength":
-        return Ragged.UniformRowLength(value.length)
-    partition = getattr(Ragged, kind, None)
-    if isinstance(partition, type) and issubclass(partition, Keyed):
-        return partition(value.key)
     name = getattr(value, "name", None)
     is_dtype = isinstance(name, str) and not isinstance(value, np.dtype)
     return name if is_dtype else value
