@@ -161,6 +161,8 @@ def test_the_version_is_found_below_a_directory(tmp_path: Path) -> None:
     assert numbers(open_tfds(tmp_path / "things")) == [*range(9)]
     assert numbers(open_tfds(tmp_path)) == [*range(9)]
     assert numbers(open_tfds(f"file://{tmp_path}/things")) == [*range(9)]
+    for path in ("", "things/", "things//1.0.0/"):
+        assert numbers(open_tfds(f"{tmp_path}/{path}")) == [*range(9)]
     write_directory(tmp_path / "things" / "1.1.0")
     with pytest.raises(ValueError, match=r"one version .* with '1.0.0', '1.1.0'; pass"):
         open_tfds(tmp_path / "things")

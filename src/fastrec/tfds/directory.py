@@ -54,7 +54,7 @@ class _Folder:
         is_url = isinstance(self.top, RemotePath)
         top = self.given if is_url else glob.escape(self.top)
         try:
-            found = expand(f"{top}/{pattern}", storage_options=self.options)
+            found = expand(os.path.join(top, pattern), storage_options=self.options)
         except FileNotFoundError:
             return {}
         n_top = len(f"{self.top}/" if is_url else self.path(""))
