@@ -289,6 +289,13 @@ def test_another_number_of_records_is_found(
         list(open_tfds(directory, "train[3:7]", **options))
 
 
+def test_some_files_are_a_source_without_listed_numbers(tmp_path: Path) -> None:
+    source = open_tfds(write_directory(tmp_path / "things"))._source
+    part = pickle.loads(pickle.dumps(source.part([1, 2])))
+    assert len(part.catalog()) == 4
+    assert len(source.part([0]).catalog()) == 5
+
+
 def test_all_batches_come_before_the_error(tmp_path: Path) -> None:
     ds = open_tfds(shortened(tmp_path), index_dir=tmp_path / "indexes")
     batches = iter(ds.loader(2))

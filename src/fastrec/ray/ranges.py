@@ -128,6 +128,7 @@ def divided(source: Source, n_ranges: int) -> list[Range]:
     if files.is_streamed:
         spans = file_spans([version_of(path)[0] for path in files.files], n_ranges)
         return [Range(source.part(span)) for span in spans]
+    source.check_counts()
     if source.is_walkable:
         bounds = _bounds_by_bytes(files.indexes(), n_ranges)
     else:

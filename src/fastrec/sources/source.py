@@ -266,9 +266,12 @@ class Source:
     # Files.
 
     def part(self, numbers: Sequence[int]) -> Source:
-        """Return the records of some files, with features inferred from all files."""
+        """Return all records of some files, with the features inferred from all files.
+
+        Their numbers of records are not checked.
+        """
         of_files = [
-            replace(reading, n_files=1)
+            replace(reading, n_files=1, record_counts=None)
             for reading in self._readings_of_files()
             for _ in range(reading.n_files)
         ]
