@@ -75,7 +75,7 @@ LINES = {
     "src/cpp/record": 3380,
     "src/cpp/survey": 1290,
     "src/cpp/wire": 2320,
-    "src/fastrec": 3690,
+    "src/fastrec": 3700,
     "src/fastrec/arrays": 1410,
     "src/fastrec/arrow": 540,
     "src/fastrec/cli": 3970,

@@ -932,7 +932,7 @@ def test_optional_columns_are_values_or_null() -> None:
     }
     assert table["empty"].type == pa.float32()
     rows = fr.RaggedArray.from_list([[1], [1, 2]])
-    with pytest.raises(fr.SchemaError, match=r"has 2 values: .* record 1"):
+    with pytest.raises(fr.SchemaError, match=r"has 2 values; .* record 1"):
         to_arrow({"x": rows}, optional=["x"])
 
 

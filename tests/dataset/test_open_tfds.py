@@ -291,7 +291,7 @@ def test_another_number_of_records_is_found(
 
 def test_some_files_are_a_source_without_listed_numbers(tmp_path: Path) -> None:
     source = open_tfds(write_directory(tmp_path / "things"))._source
-    part = pickle.loads(pickle.dumps(source.part([1, 2])))
+    part = pickle.loads(pickle.dumps(source.part([1])))
     assert len(part.catalog()) == 4
     assert len(source.part([0]).catalog()) == 5
 

@@ -22,7 +22,6 @@ from fastrec.options import extra
 from fastrec.storage.atomic import replacement
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-_OTHER_IMAGES = (b"BM", b"II*\0", b"MM\0*")  # BMP and TIFF, which OpenCV reads, too
 _MARGIN, _CAPTION_HEIGHT = 4, 14  # pixels
 _MAX_CAPTION = 24
 _BLACK = (0, 0, 0)
@@ -129,9 +128,11 @@ def _tiles(
 
 
 def _is_image(value: object) -> bool:
-    return isinstance(value, bytes) and (
-        image_format(value) != "" or value.startswith(_OTHER_IMAGES)
-    )
+    if not isinstance(value, bytes):
+        return False
+    is_tiff = value.startswith((b"II*\0", b"MM\0*"))
+    is_bmp = value.startswith(b"BM") and value[6:10] == bytes(4)
+    return is_tiff or is_bmp or image_format(value) != ""
 
 
 def _caption(value: Any) -> str:

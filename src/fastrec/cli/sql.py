@@ -148,7 +148,7 @@ class Table:
             self._ds = loose
         else:
             for option, names in self._options.items():
-                if f"out of {option}=" in error.reason and error.feature in names:
+                if f" {option}=" in error.reason and error.feature in names:
                     names.remove(error.feature)
                     break
             else:
