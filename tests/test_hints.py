@@ -120,7 +120,10 @@ def test_an_unknown_name_is_a_plain_error(ds: Untyped) -> None:
     ("call", "hint"),
     [
         (lambda ds: ds["n"], r"write ds\.select_columns\(\['n'\]\)\[:\]\['n'\]"),
-        (lambda _: DATASET("a.tfrecord"), r"opened with fastrec\.open\(paths\)"),
+        (
+            lambda _: DATASET("a.tfrecord"),
+            r"open a Dataset with fastrec\.open\(paths\)",
+        ),
         (lambda ds: ds.loader(batch=2), r"no option 'batch'; use batch_size="),
         (
             lambda _: PER_ROW(len),

@@ -213,7 +213,7 @@ def test_what_arrow_has_not_is_refused_by_name() -> None:
     with pytest.raises(fr.SchemaError, match=r"fr\.VarLen"):
         batch({"x": refused["sparse"]})
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    with pytest.raises(fr.SchemaError, match=r"bfloat16: .*float32"):
+    with pytest.raises(fr.SchemaError, match=r"bfloat16; .*float32"):
         batch({"x": np.zeros(2, ml_dtypes.bfloat16)})
     unnamed: list[Untyped] = [b"\xff", "a\0b", "\udcff"]
     for one in unnamed:
@@ -708,7 +708,7 @@ def test_text_and_null_are_as_asked_for_in_streams(data: DataSets) -> None:
     few = ds.filter(lambda batch: batch["w"].lengths < 2)
     words = [row[0].decode() if row else None for row in table_of(few)["w"].to_pylist()]
     assert table_of(few, text=["w"], optional=["w"])["w"].to_pylist() == words
-    with pytest.raises(pa.ArrowInvalid, match=r"has 2 values: .* record 2"):
+    with pytest.raises(pa.ArrowInvalid, match=r"has 2 values; .* record 2"):
         table_of(ds, optional=["w"])
     wanted = pa.schema([("w", pa.large_list(pa.string()))])
     assert pa.table(ds, schema=wanted)["w"].to_pylist()[:2] == [[], ["w"]]
@@ -769,7 +769,7 @@ def test_values_that_do_not_fit_are_told_with_file_and_record(data: DataSets) ->
     ds = data.of((3, 40))  # records 2, 5, 8, ... have two words
     with pytest.raises(fr.SchemaError, match=f"{ds.files[0]}, record 2, byte"):
         list(Reader(ds, optional=["words"]))
-    second = rf"'words': .* 2 values: .* - at {ds.files[1]}, record 5, byte \d+$"
+    second = rf"'words': .* 2 values; .* - at {ds.files[1]}, record 5, byte \d+$"
     few = ds.select([0, 1, 8])
     with pytest.raises(fr.SchemaError, match=second):
         list(Reader(few, batch_size=2, optional=["words"]))

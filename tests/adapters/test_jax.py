@@ -164,7 +164,9 @@ def test_what_does_not_divide_evenly_is_refused_before_anything_starts(
     for wrong in ("cpu", by_row.spec, 256):
         with pytest.raises(TypeError, match=message):
             fr.jax.loader(ds, sharding=wrong, batch_size=8)
-    with pytest.raises(ValueError, match=r'skipped rows.* on_error="mask" or pad_last=True'):
+    with pytest.raises(
+        ValueError, match=r'skipped rows.* on_error="mask" or pad_last=True'
+    ):
         fr.jax.loader(
             ds, sharding=by_row, batch_size=8, drop_last=True, on_error="skip"
         )

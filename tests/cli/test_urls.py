@@ -119,7 +119,7 @@ def test_convert_a_url(server: ObjectServer, s3: S3, tmp_path: Path) -> None:
 def test_tables_are_not_written_to_urls(server: ObjectServer) -> None:
     url = "s3://user:pw@bucket/a.parquet"
     _, errors = run("convert", f"{server.url}/a.tfrecord", "--out", url, status=2)
-    assert "only TFRecord files" in errors
+    assert "must be a local path for tables and images" in errors
     assert "pw" not in errors
 
 

@@ -110,7 +110,7 @@ def test_partitions_of_tensorflow_are_accepted() -> None:
         row_splits_dtype: str = "int32"
 
     feature = RaggedFeature("int64", "v", (RowSplits("s"), UniformRowLength(2)))
-    partitions = [fr.Ragged.RowSplits("s"), fr.Ragged.UniformRowLength(2)]
+    partitions: Untyped = [fr.Ragged.RowSplits("s"), fr.Ragged.UniformRowLength(2)]
     wanted = fr.Ragged("int64", partitions, "int32", key="v")
     assert fr.Schema({"x": feature}) == {"x": wanted}
 

@@ -193,9 +193,7 @@ def test_errors_about_examples_do_not_mention_other_messages(write: Write) -> No
 
 def test_one_foreign_record_among_examples_raises(write: Write) -> None:
     ds = opened(write, [EXAMPLE, KINDS["text"][0]])
-    with pytest.raises(
-        fr.DecodeError, match=r"others are tf\.train\.Examples"
-    ) as caught:
+    with pytest.raises(fr.DecodeError, match="other records are Examples") as caught:
         ds.schema  # noqa: B018
     assert caught.value.record == 1
     assert list(opened(write, [EXAMPLE, b"\xff"], on_error="skip").schema) == ["label"]

@@ -144,7 +144,7 @@ def test_the_division_into_files_does_not_matter(
 def test_a_batch_larger_than_the_dataset_is_one_batch_or_none(ds: Untyped) -> None:
     assert [len(batch["n"]) for batch in ds.loader(N + 1)] == [N]
     loader = ds.loader(N + 1, drop_last=True)
-    with pytest.warns(UserWarning, match=rf"drops all .*has {N}, .*batch {N + 1}$"):
+    with pytest.warns(UserWarning, match=rf"drops all .*has {N}, .*batch has {N + 1}$"):
         assert list(loader) == []
     assert list(loader) == []  # warns once
 

@@ -15,6 +15,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import crc32c as fast_crc32c
@@ -23,6 +24,9 @@ import pytest
 import fastrec as fr
 from children import SECONDS_TO_HANG
 from columns import Write, open_dataset
+from fastrec import _core
+from fastrec.storage import index as storage_index
+from fastrec.storage.index_files import IndexPlace
 from oracle import frame, frame_offsets, header, tfrecord_file
 
 RECORDS = [b"first", b"", b"third, and longer", b"4", b"fifth", b"last"]
@@ -345,6 +349,33 @@ def test_build_index_raises_if_the_cache_is_not_writable(
     in_the_way.write_bytes(b"")
     with pytest.raises(OSError, match="file"):
         fr.build_index(path, index_dir=in_the_way / "index")
+
+
+def test_a_long_build_is_saved_while_it_runs(
+    path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = path.with_name("other.tfrecord")
+    other.write_bytes(path.read_bytes())
+    paths = [str(path), str(other)]
+    monkeypatch.setattr(storage_index, "_SAVE_SECONDS", 0.0)
+    n_saved: list[int] = []
+
+    def saved() -> list[Path]:
+        return [*cache.rglob("*.frecidx")]
+
+    def scan(numbers: storage_index.Numbers) -> _core.Indexes:
+        deadline = time.monotonic() + SECONDS_TO_HANG
+        while n_saved and not saved() and time.monotonic() < deadline:
+            time.sleep(0.01)  # the index of the first file is being saved
+        n_saved.append(len(saved()))
+        names = b"\0".join(paths[i].encode() for i in numbers)
+        return _core.Indexes.build(names, "auto", 1, scanned)
+
+    scanned = _core.ScanProgress()
+    found = storage_index.FileIndexes(paths, None, IndexPlace(), ())
+    indexes = found.complete(scan, scanned, scanned.cancel, 1)
+    assert n_saved == [0, 1]
+    assert indexes.counts.tolist() == [len(RECORDS)] * 2
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,8 @@ class _Commands(TyperGroup):
             error.message = printable(error.message)
             raise
         except (fr.Error, OSError, ValueError, MissingExtraError) as error:
+            if not isinstance(error, fr.Error | OSError) and not _is_checked(error):
+                raise
             is_data = isinstance(error, fr.Error) and error.code != "other"
             if isinstance(error, fr.Error):
                 advise_repair(error)  # commands lack on_error=
@@ -116,6 +118,15 @@ class _Commands(TyperGroup):
                 text = f"{printable(error.filename)}: {error.strerror}"
             text = printable(" ".join(text.split()))
             _fail(f"error: {text}", _DATA if is_data else _NOT_RUN)
+
+
+def _is_checked(error: Exception) -> bool:
+    """Return whether fastrec raised an error, not a function that it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
+    return name.startswith("fastrec") and not isinstance(error, UnicodeError)
 
 
 def _fail(line: str, status: int) -> None:

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -56,6 +57,7 @@ Numbers = npt.NDArray[np.int64]
 # Maximum number of files that one task scans.
 _MAX_FILES_PER_TASK = 512
 _TASKS_PER_THREAD = 8
+_SAVE_SECONDS = 60.0  # a process that is killed loses what it built since the last save
 _N_REMOTE_THREADS = 16  # they wait for the network
 
 
@@ -477,7 +479,7 @@ class FileIndexes:
         n_threads: int | None,
         report: Callable[[], object],
     ) -> None:
-        """Scan the missing files in threads; save the indexes even after an error."""
+        """Scan the missing files in threads; save the indexes once a minute, and at last."""
         missing = self.missing
         n_tasks = _TASKS_PER_THREAD * (n_threads or default_num_threads())
         n_each = min(max(1, len(missing) // n_tasks), _MAX_FILES_PER_TASK)
@@ -485,6 +487,20 @@ class FileIndexes:
 
         def scan_piece(numbers: Numbers) -> None:
             built.append((numbers, scan(numbers)))
+
+        def save_built() -> None:
+            while built:
+                self.add(*built.pop())
+            self.save()
+
+        save_at = time.monotonic() + _SAVE_SECONDS
+
+        def poll() -> None:
+            nonlocal save_at
+            report()
+            if time.monotonic() > save_at:
+                save_built()
+                save_at = time.monotonic() + _SAVE_SECONDS
 
         try:
             run_in_threads(
@@ -497,13 +513,11 @@ class FileIndexes:
                     f"indexing {len(missing):,} files: "
                     f"{scanned.n_bytes / 1e9 / seconds:.2f} GB/s so far"
                 ),
-                on_poll=report,
+                on_poll=poll,
                 n_threads=n_threads,
             )
         finally:
-            for part in built:
-                self.add(*part)
-            self.save()
+            save_built()
 
     def save(self) -> None:
         """Write the indexes to one index file, and delete index files merged into it.

@@ -456,8 +456,8 @@ _FAILURES = {
     "kind: Interrupted": "RETRY: the body was cut off",
     r"kind: (Request|Decode)|\b(ConnectionError|EOFError|InterruptedError|ClientError|"
     r"RequestException|HTTPError|HTTPClientError|TransportError)\b|"
-    rf"\[Errno ({errno.EIO}|{errno.EHOSTUNREACH}|{errno.ENETUNREACH})]": "RETRY: the "
-    "connection failed",
+    rf"\[Errno ({errno.EIO}|{errno.EAGAIN}|{errno.EHOSTUNREACH}|{errno.ENETUNREACH}|"
+    rf"{errno.ENETDOWN})]": "RETRY: the connection failed",
     "": "EIO: {}",
 }
 
