@@ -1,6 +1,6 @@
 """Command-line application: commands, version, errors and exit statuses.
 
-Running a command imports only the module of that command, to keep start-up fast.
+Only the module of the requested command is imported, to keep start-up fast.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PACKAGES = (
 
 
 def _help_of(command: Any, ctx: Any) -> str:
-    """Return a command's help text, with about a third of the width for names."""
+    """Return a command's help text; the column of names is a third of the width."""
     formatter = ctx.make_formatter()
     write = formatter.write_dl
     formatter.write_dl = lambda rows: write(
@@ -66,7 +66,7 @@ class _Command(TyperCommand):
 
 
 class _Commands(TyperGroup):
-    """Command group that imports commands lazily and prints errors as one line."""
+    """The commands of ``fastrec``, imported lazily; an error is printed as one line."""
 
     get_help = _help_of
 
@@ -85,7 +85,7 @@ class _Commands(TyperGroup):
         return typer.main.get_command(command)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one help section per panel."""
+        """Write the names and summaries of the commands, grouped as in `_PANELS`."""
         indent = max(map(len, _COMMANDS))
         for panel, names in _PANELS.items():
             helps = [
@@ -135,7 +135,7 @@ def _fail(line: str, status: int) -> None:
 
 
 def _print_version(wanted: bool) -> None:
-    """Print the versions of fastrec, Python and optional packages, and the platform."""
+    """If `wanted`, print the versions of fastrec, Python and packages, and exit."""
     if not wanted:
         return
     import importlib.metadata

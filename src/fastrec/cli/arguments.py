@@ -11,7 +11,7 @@ from fastrec.options import byte_count
 
 
 class Compression(str, enum.Enum):
-    """Compression of output files, as spelled on the command line."""
+    """Compression formats of output files, as spelled on the command line."""
 
     GZIP = "gzip"
     ZLIB = "zlib"
@@ -19,12 +19,12 @@ class Compression(str, enum.Enum):
 
 
 def compression_of(compression: Compression) -> str | None:
-    """Return the value for ``fastrec.Writer(compression=)``."""
+    """Convert a command-line value to the argument ``fastrec.Writer(compression=)``."""
     return None if compression is Compression.NONE else compression.value.upper()
 
 
 def names_in(text: str | None, option: str = "--columns") -> list[str] | None:
-    """Split a comma-separated option value into unique names; None stays None."""
+    """Split a comma-separated option value into unique names; return None for None."""
     if text is None:
         return None
     names = [name.strip() for name in text.split(",")]

@@ -1,7 +1,8 @@
-"""``fastrec bench``: measure the time of each stage, and report the slowest.
+"""``fastrec bench``: measure the time of each loading stage, and report the slowest.
 
-Each measurement runs a stage and all earlier stages on the same records. The cost of a
-stage is the difference from the previous measurement.
+The stages are reading or inflating, checksums, and decoding. Each measurement runs one
+stage and all earlier stages on the same records. The difference from the previous
+measurement is the cost of the stage.
 """
 
 from __future__ import annotations
@@ -44,9 +45,7 @@ _ADVICE = {
 _MEMCPY = "memcpy of the same bytes"
 
 _Stage = Callable[[], None]  # one pass over the sample
-_Times = tuple[
-    float, float
-]  # wall and CPU seconds of a pass; CPU is summed over threads
+_Times = tuple[float, float]  # wall seconds, and CPU seconds of all threads, of a pass
 
 
 def bench(
@@ -143,7 +142,7 @@ def bench(
 
 
 def _first_read(serialized: fr.Dataset, seconds: float) -> tuple[int, int]:
-    """Read records for at most `seconds`; return the record and byte counts."""
+    """Read up to 256 MiB for up to `seconds`; return the record and byte counts."""
     n_records = n_bytes = 0
     start = perf_counter()
     for batch in serialized.loader(256, num_threads=0, rank=0, world_size=1):
@@ -158,7 +157,7 @@ def _first_read(serialized: fr.Dataset, seconds: float) -> tuple[int, int]:
 
 
 def _read(files: list[str], n_bytes: int) -> None:
-    """Read or inflate the first `n_bytes` bytes of files."""
+    """Read plain files and inflate compressed files, up to `n_bytes` bytes in total."""
     for path in files:
         content = content_of(path)
         pieces = _blocks(path) if content == "plain" else inflated(path, content)
@@ -198,9 +197,9 @@ def measure(
     seconds: float,
     progress: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> dict[str, _Times]:
-    """Run all stages in rounds for about `seconds`; return the best time of each.
+    """Run all stages in turn, for about `seconds`; return the best times of each stage.
 
-    The first round is a warm-up, and its times are discarded.
+    The first round over the stages is a warm-up, and its times are discarded.
     """
     slice_s = seconds / (_N_ROUNDS * len(stages))
     least: dict[str, _Times] = {}
@@ -216,7 +215,7 @@ def measure(
 
 
 def _timed(stage: _Stage, seconds: float) -> _Times:
-    """Run a stage for at least `seconds`; return the mean times of one pass."""
+    """Repeat a stage for at least `seconds`; return its mean wall and CPU seconds."""
     n_passes = 0
     wall, cpu = perf_counter(), process_time()
     while not n_passes or perf_counter() - wall < seconds:
@@ -226,9 +225,9 @@ def _timed(stage: _Stage, seconds: float) -> _Times:
 
 
 def verdict_of(cpu_s: Mapping[str, float]) -> dict[str, Any]:
-    """Return the stage that adds the most CPU time, with advice.
+    """Return the stage that adds the most CPU time, and advice for reducing it.
 
-    `cpu_s` maps each stage to the single-threaded time of this and all earlier stages.
+    `cpu_s` maps a stage to the CPU seconds of this and all earlier stages together.
     """
     before, own = 0.0, {}
     for name, seconds in cpu_s.items():

@@ -210,7 +210,7 @@ def convert(
 
 @contextlib.contextmanager
 def _dataset(sources: list[str], where: str | None) -> Iterator[fr.Dataset]:
-    """Yield a dataset of the records for which `where` is true, or of all records."""
+    """Yield a dataset of the records that match `where`; None matches all records."""
     files = files_of(sources, joins=True)
     ds = fr.open(files)
     if where is None:

@@ -1,4 +1,4 @@
-"""``fastrec demo``: train a model on synthetic data, or show given files."""
+"""``fastrec demo``: train a model on synthetic images, or show TFRecord files."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ def _train_model(folder: Path, n_records: int, batch_size: int) -> None:
 
 
 def _written(folder: Path, part: str, n_records: int, n_shards: int) -> list[str]:
-    """Write the files of a part, or reuse those of an earlier demo; return the paths.
+    """Write the "train" or "test" files, unless an earlier demo did; return the paths.
 
-    Raises a FileExistsError if other files have these names.
+    Raises a FileExistsError if other files with these names exist.
     """
     names = [f"{part}-{n:05d}-of-{n_shards:05d}.tfrecord" for n in range(n_shards)]
     files = [str(folder / name) for name in names]
@@ -136,7 +136,7 @@ def _written(folder: Path, part: str, n_records: int, n_shards: int) -> list[str
 
 
 def _samples(batch: Any) -> tuple[Any, Any]:
-    """Return the images of a batch, of shape ``(batch, pixels)``, and the labels."""
+    """Return the images of a batch, as an array ``(n, pixels)``, and their labels."""
     return batch["image"].as_array("uint8", _N_PIXELS), batch["label"]
 
 
@@ -148,7 +148,7 @@ def _accuracy(model: garments.Softmax, loader: fr.Loader) -> float:
 
 
 def _opened(paths: str | list[str], files: list[str]) -> fr.Dataset:
-    """Open `files`; print the code, the record and byte counts, and the schema."""
+    """Open `files`; print Python code, the record and byte counts, and the schema."""
     ds = fr.open(files)
     _print_code(f"ds = fr.open({paths!r})")
     n_files = counted(len(ds.files), "file")
@@ -162,7 +162,7 @@ def _opened(paths: str | list[str], files: list[str]) -> fr.Dataset:
 def _read_and_print(ds: fr.Dataset, batch_size: int, seconds: float) -> int:
     """Measure and print the read rate; return the number of records read.
 
-    The first pass fills the page cache for at most `seconds`. Later passes are timed.
+    The first pass, limited to `seconds`, fills the page cache; later passes are timed.
     """
     _print_code(f"for batch in ds.loader({batch_size}): pass")
     loader = ds.loader(batch_size)

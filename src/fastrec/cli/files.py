@@ -27,7 +27,7 @@ _copies = contextlib.ExitStack()
 
 @contextlib.contextmanager
 def copies() -> Iterator[None]:
-    """On exit, delete all copies of stdin and their indexes."""
+    """Context manager that deletes copies of stdin and their indexes when it exits."""
     with _copies:
         yield
 
@@ -35,10 +35,10 @@ def copies() -> Iterator[None]:
 def files_of(
     paths: Sequence[str], *, joins: bool, allows_pipes: bool = False
 ) -> list[str]:
-    """Return the files of `paths`; search directories recursively.
+    """Return the files that `paths` name; search directories recursively.
 
-    ``-`` becomes a temporary copy of stdin or, with `allows_pipes`, stdin itself. With
-    `joins`, a directory that mixes splits raises an error, as in `fastrec.open`.
+    ``-`` means a temporary copy of stdin or, with `allows_pipes`, stdin itself. With
+    `joins`, a directory with several splits raises an error, as in `fastrec.open`.
     """
     files = []
     for path in map(os.path.expanduser, paths):
@@ -64,10 +64,10 @@ def _copied_stdin() -> str:
 def indexed(
     paths: Sequence[str], ray: str | None = None, **options: Any
 ) -> tuple[dict[str, int], int]:
-    """Build missing indexes with a progress bar, and pass `options` to `build_index`.
+    """Call ``build_index(**options)``, which builds missing indexes; show its progress.
 
-    With `ray`, tasks on the Ray cluster at this address build the indexes. Returns the
-    number of records in each file, and the number of bytes read.
+    If `ray` is the address of a Ray cluster, its tasks build the indexes. Returns the
+    number of records of each file, by path, and the number of bytes read.
     """
     n_read = 0
     with progress_bar("indexing", "bytes") as bar:
@@ -87,7 +87,7 @@ def indexed(
 
 
 def opened(paths: Sequence[str]) -> fr.Dataset:
-    """Build missing indexes with a progress bar, and return a dataset of `paths`."""
+    """Build missing indexes, show the progress, and return a dataset of `paths`."""
     files = files_of(paths, joins=False)
     indexed(files)
     return fr.open(files)
@@ -100,9 +100,9 @@ def opened(paths: Sequence[str]) -> fr.Dataset:
 def reports_interrupt(
     existing: Callable[[], Iterable[str]] = lambda: (),
 ) -> Iterator[None]:
-    """On Ctrl-C, raise a KeyboardInterrupt with the number of files written.
+    """On Ctrl-C, raise a KeyboardInterrupt whose message has the number of new files.
 
-    `existing` returns the output files that exist when it is called.
+    `existing` lists the current output files; it is called at the start and on Ctrl-C.
     """
     before = _versions(existing())
     try:
@@ -128,7 +128,7 @@ def _versions(paths: Iterable[str]) -> set[tuple[str, int, int]]:
 def local_output(
     out: str, suffixes: Iterable[str], option: str = "--out", *, overwrite: bool
 ) -> Path:
-    """Return `out` as a local path, or raise a BadParameter if `out` is invalid."""
+    """Return `out` as a Path; raise a BadParameter if it is not a valid output."""
     path = Path(out)
     if path.suffix.lower() not in suffixes or is_remote(out):
         raise typer.BadParameter(
@@ -144,7 +144,7 @@ def local_output(
 
 
 def check_suffix(out: str, compression: Compression) -> None:
-    """Raise a BadParameter if an uncompressed file has a suffix such as .gz."""
+    """Raise a BadParameter if `out` has a suffix such as .gz without compression."""
     suffix = Path(out).suffix.lower()
     if suffix in COMPRESSED_SUFFIXES and compression is Compression.NONE:
         raise typer.BadParameter(
@@ -160,7 +160,7 @@ def print_written(
     *,
     as_json: bool,
 ) -> None:
-    """Print the written files, record counts and totals, as text or as JSON."""
+    """Print the paths of written files, record counts and totals, as text or JSON."""
     groups = list(written)
     n_records = sum(n for _, n in groups)
     if as_json:

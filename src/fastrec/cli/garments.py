@@ -38,7 +38,7 @@ KINDS = tuple(_OUTLINES)  # label names, by label
 
 
 def _filled(outline: str) -> NDArray[np.float32]:
-    """Rasterize an outline by the even-odd rule."""
+    """Return an image of an outline, filled by the even-odd rule."""
     corners = np.array([c.split(",") for c in outline.strip("| ").split()], np.float64)
     if outline.startswith("|"):
         corners = np.concatenate([corners, corners[::-1] * [-1, 1]])
@@ -53,7 +53,7 @@ def _filled(outline: str) -> NDArray[np.float32]:
 
 
 def pictures(n: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return random images of shape (n, SIDE, SIDE), and labels of shape (n,)."""
+    """Generate `n` random images, as an array (n, SIDE, SIDE), and their labels."""
     outlines = np.stack([_filled(outline) for outline in _OUTLINES.values()])
     shifted = np.stack([np.roll(outlines, shift, (1, 2)) for shift in _SHIFTS])
     rng = np.random.default_rng(seed)
@@ -80,7 +80,7 @@ class Softmax:
         self._rate = rate
 
     def train(self, images: NDArray[np.uint8], labels: NDArray[Any]) -> float:
-        """Train on (n, n_pixels) images; return the mean loss before the step."""
+        """Train one step on (n, n_pixels) images; return the loss before the step."""
         inputs, rows = _inputs(images), np.arange(len(labels))
         scores = inputs @ self.weights
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))

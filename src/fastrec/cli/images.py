@@ -96,7 +96,7 @@ def images(
 def _tiles(
     records: list[PlacedRecord], column: str | None, label: str | None, side: int
 ) -> Iterator[tuple[_Pixels, bool]]:
-    """Yield the tile of each image, and whether the image can be read."""
+    """Yield a tile for each record with an image, and whether the image is readable."""
     import cv2
 
     bottom = _MARGIN + side
@@ -142,7 +142,7 @@ def _caption(value: Any) -> str:
 
 
 def _scaled(data: bytes, side: int) -> _Pixels | None:
-    """Decode an image and shrink it to `side` x `side` pixels; None if unreadable."""
+    """Decode an image and fit it into `side` x `side` pixels; None if unreadable."""
     import cv2
 
     pixels = None

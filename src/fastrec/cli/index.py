@@ -106,7 +106,7 @@ def index(
 
 
 def _write_texts(files: Iterable[str], directory: Path, index_dir: Path | None) -> None:
-    """Write ``NAME.idx`` for each file to `directory`; names must be unique."""
+    """Write a DALI index ``NAME.idx`` to `directory` per file; names must differ."""
     names = {path: Path(path).name for path in files}
     name, count = Counter(names.values()).most_common(1)[0] if names else ("", 0)
     if count > 1:

@@ -119,7 +119,7 @@ def _print_report(report: dict[str, Any]) -> None:
 
 
 def _shares(counts: dict[str, int], note: str) -> str:
-    """Join the names with commas; add counts if there are several names."""
+    """Join the names in `counts`, with counts if there are several; append `note`."""
     if len(counts) == 1:
         return next(iter(counts)) + note
     return ", ".join(f"{name} ({count:,})" for name, count in counts.items()) + note

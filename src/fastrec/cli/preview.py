@@ -19,7 +19,7 @@ _MAX_NAME_WIDTH = 30
 
 
 def preview(value: object) -> str:
-    """Return a short preview: a number, a string, an image size, or the first items."""
+    """Return a short preview of a value, such as its first items or its image size."""
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, bytes):
@@ -40,7 +40,7 @@ def preview(value: object) -> str:
 
 
 def aligned(texts: Mapping[Any, str]) -> list[str]:
-    """Return one line per name, with the texts aligned in a column."""
+    """Return one line for each name and text in `texts`, with the texts aligned."""
     names = [printable(name) for name in texts]
     width = min(max(map(len, names), default=0), _MAX_NAME_WIDTH)
     return [
@@ -63,7 +63,7 @@ def _preview_bytes(data: bytes) -> str:
 
 
 def text_of(data: bytes) -> str | None:
-    """Decode UTF-8, without a character truncated at the end; None if binary."""
+    """Decode UTF-8 text, except an incomplete last character; None if not text."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data)
     except UnicodeDecodeError:

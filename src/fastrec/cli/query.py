@@ -107,7 +107,7 @@ def _json_lines(table: Table, sql: str) -> Iterator[str]:
 
 
 def _plain(value: Any, kind: str) -> Any:
-    """Convert a DuckDB value to a value that JSON supports."""
+    """Convert a value of the DuckDB type `kind` to one that `json_line` supports."""
     if isinstance(value, (list, tuple)):
         return [_plain(item, kind) for item in value]
     if isinstance(value, dict):

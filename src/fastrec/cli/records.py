@@ -36,7 +36,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class PlacedRecord(NamedTuple):
-    """Bytes of a record, with the file path and the record number in the file."""
+    """A record's bytes, with the path of its file and its number in the file."""
 
     path: str
     number: int
@@ -137,7 +137,7 @@ def first_records(files: Sequence[str]) -> Iterator[PlacedRecord]:
 def sampled_records(
     files: Sequence[str], n: int, seed: int, where: str | None = None
 ) -> list[PlacedRecord]:
-    """Return up to `n` random records of the files, in file order."""
+    """Return up to `n` random records that match `where`, in file order."""
     numbers: _Numbers
     if where is None:
         counts, _ = indexed(files)
@@ -155,7 +155,7 @@ def _matching(files: Sequence[str], where: str, limit: int | None = None) -> _Nu
 
 
 def _records_at(files: Sequence[str], numbers: _Numbers) -> Iterator[PlacedRecord]:
-    """Yield records by ascending `numbers`, counted over all files."""
+    """Yield the records with the ascending `numbers`, counted from 0 over all files."""
     counts, _ = indexed(files)
     ends = np.cumsum([counts[path] for path in files])
     ds = fr.open(files)
@@ -173,13 +173,13 @@ def _records_at(files: Sequence[str], numbers: _Numbers) -> Iterator[PlacedRecor
 
 
 class _Message(NamedTuple):
-    """Context features and feature lists of a record, by name."""
+    """Features of an Example or SequenceExample, by name; an Example has no `lists`."""
 
     context: dict[str | bytes, Any]
     lists: dict[str | bytes, list[Any]]
 
     def chosen(self, names: Sequence[str]) -> _Message:
-        """Return the features in `names`, in the order of `names`."""
+        """Return only the features and feature lists in `names`, in that order."""
         return _Message(
             {name: self.context[name] for name in names if name in self.context},
             {name: self.lists[name] for name in names if name in self.lists},
@@ -187,7 +187,7 @@ class _Message(NamedTuple):
 
 
 def message_of(data: bytes) -> _Message | str:
-    """Return the features of a record, or a description of data in another format."""
+    """Decode a record, or return the name of its format if it is not an Example."""
     with contextlib.suppress(fr.DecodeError):
         return _Message(*fr.decode_sequence_example(data))
     try:  # field 2 may be an unknown field, not feature lists
@@ -211,7 +211,7 @@ def _print_records(
     *,
     as_json: bool,
 ) -> None:
-    """Print records, or a note if there are no records.
+    """Print the features `names` of each record, or a note if there are no records.
 
     Raises an Error if a requested column is missing from all records.
     """
@@ -239,7 +239,7 @@ def _print_records(
 
 
 def _fields(record: PlacedRecord, message: _Message | str) -> dict[str, object]:
-    """Return the JSON fields of a record, with each feature as a list of values."""
+    """Return a record as a dict for JSON, with each feature as a list of values."""
     fields: dict[str, object] = {"path": record.path, "record": record.number}
     if isinstance(message, str):
         return {**fields, "bytes": record.data}

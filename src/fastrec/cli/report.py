@@ -1,7 +1,7 @@
-"""``fastrec report``: write an HTML page about files, from ``report.html``.
+"""``fastrec report``: write an HTML page about files; ``report.html`` is the template.
 
-Column statistics come from ``fastrec stats``. Histograms, order, images and records
-come from a sample: pairs of adjacent records, spread evenly over the files.
+Column statistics match ``fastrec stats``. The histograms, the order, the images and the
+table of records use a sample: pairs of adjacent records, spread evenly over the files.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def report(
 
 
 def _content(ds: fr.Dataset, counts: list[int], label: str | None) -> dict[str, Any]:
-    """Return the variables of the HTML template."""
+    """Return the template's variables; `counts` are the record counts of the files."""
     n_records, found = summary(ds)
     # For a list column, count is the number of non-empty lists.
     n_each = {each["name"]: each["count"] for each in found}
@@ -148,14 +148,14 @@ def _content(ds: fr.Dataset, counts: list[int], label: str | None) -> dict[str, 
 
 
 class _Sample(NamedTuple):
-    """Sampled records of a dataset, with ascending record numbers."""
+    """Columns and sizes of sampled records; the record `numbers` are ascending."""
 
     numbers: npt.NDArray[np.int64]
     columns: dict[Any, Any]
     n_bytes: list[int]  # of each record
 
     def single(self, name: Any) -> _Values | None:
-        """Return a column if every record has exactly one value in it, else None."""
+        """Return a column as an array; None unless every record has one value."""
         column = self.columns.get(name)
         if isinstance(column, fr.RaggedArray) and (column.lengths == 1).all():
             column = column.values
@@ -173,7 +173,7 @@ class _Sample(NamedTuple):
 
 
 def _sampled(ds: fr.Dataset) -> _Sample:
-    """Sample up to 4,096 records or 32 MiB; take the first ones of compressed files."""
+    """Sample about 32 MiB or 4,096 records; of compressed files, the first records."""
     n = len(ds)
     n_wanted = _MAX_BYTES * n // max(ds.nbytes, 1)
     n_wanted = min(n, max(_MIN_RECORDS, min(_MAX_RECORDS, n_wanted)))
@@ -192,7 +192,7 @@ def _sampled(ds: fr.Dataset) -> _Sample:
 
 
 def _chart(column: ColumnSummary, values: Any) -> dict[str, Any]:
-    """Return a bar chart if a few values are common, else a histogram."""
+    """Return the data of a bar chart if a few values dominate, else of a histogram."""
     while isinstance(values, fr.RaggedArray):
         values = values.values
     if not values.size:
@@ -244,7 +244,7 @@ def _label_name(sample: _Sample) -> Any:
 
 
 def _codes(sample: _Sample, name: Any) -> npt.NDArray[np.int64] | None:
-    """Encode a column of labels as integers from 0; None if it cannot be labels."""
+    """Encode the labels in column `name` as integers from 0; None if impossible."""
     values = sample.single(name)
     if values is None or values.dtype.kind == "f":
         return None
@@ -299,7 +299,7 @@ def _order(sample: _Sample, label: Any) -> dict[str, Any]:
 def _over_time(
     drawn: npt.NDArray[np.int64], labels: npt.NDArray[np.intp]
 ) -> list[list[float]]:
-    """Return the share of each label per part of the epoch; the largest is 1."""
+    """Return each label's share in every part of the epoch, relative to the maximum."""
     parts = np.array_split(drawn, min(_N_TIMES, len(drawn)))
     shares = np.array([[np.mean(part == label) for part in parts] for label in labels])
     scaled: list[list[float]] = (shares / shares.max()).tolist()
@@ -309,7 +309,7 @@ def _over_time(
 def _shuffled(
     codes: npt.NDArray[np.int64],
 ) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Yield the labels in the order of a shuffle buffer, then of a global shuffle."""
+    """Shuffle `codes` in two ways; yield the name and the result of each shuffle."""
     n = len(codes)
     orders: dict[str, bool | fr.Window] = {
         f"shuffle buffer of 1/{_WINDOW_PART}": fr.Window(max(1, n // _WINDOW_PART)),
@@ -324,7 +324,7 @@ def _shuffled(
 
 
 def _correlations(sample: _Sample) -> Iterator[tuple[Any, float]]:
-    """Yield each column of scalars, and its correlation with the record position."""
+    """Yield the name of each numeric column, and its correlation with record order."""
     for name in sample.columns:
         values = sample.single(name)
         if values is None or values.dtype.kind not in "if" or len(values) < 3:
@@ -339,7 +339,7 @@ def _correlations(sample: _Sample) -> Iterator[tuple[Any, float]]:
 
 
 def _sheets(sample: _Sample, label: Any) -> Iterator[dict[str, Any]]:
-    """Yield a contact sheet for each column of images."""
+    """Yield the template data of a contact sheet for each column of images."""
     for name, column in sample.columns.items():
         values = [sample.first(name, i) for i in range(len(column))]
         images = [
@@ -358,7 +358,7 @@ def _sheets(sample: _Sample, label: Any) -> Iterator[dict[str, Any]]:
 
 
 def _reduced(data: bytes) -> str | None:
-    """Return a thumbnail; None if the image is unreadable or OpenCV is missing."""
+    """Return the URI of an image's thumbnail; None if unreadable or without OpenCV."""
     spec = fr.Image(_THUMBNAIL, fit="center_crop")
     examples = [fr.encode_example({"image": data})]
     try:
@@ -369,7 +369,7 @@ def _reduced(data: bytes) -> str | None:
 
 
 def _rows(sample: _Sample) -> str:
-    """Return a table of a few sampled records."""
+    """Return an HTML table of a few sampled records."""
     places = np.unique(np.linspace(0, len(sample.numbers) - 1, _N_ROWS).astype(int))
     cells = []
     for name, column in sample.columns.items():

@@ -284,7 +284,7 @@ def _fractions(text: str) -> dict[str, float]:
 def _run(
     label: str, rewrite: Callable[[Any], Iterable[copy.Written]], *, as_json: bool
 ) -> None:
-    """Rewrite with a progress bar, and print the written files."""
+    """Call `rewrite` with a progress bar, and print the files that it wrote."""
     start = time.perf_counter()
     with progress_bar(label, "bytes") as bar:
         written = list(rewrite(bar))

@@ -24,7 +24,7 @@ class _Format(str, enum.Enum):
 
 
 def check_names(ds: fr.Dataset, names: list[str] | None) -> list[str]:
-    """Check that columns exist and return their names; by default all columns."""
+    """Check that columns `names` exist, and return `names`; None means all columns."""
     known = [name for name in ds.schema if isinstance(name, str)]
     for name in names or ():
         if name not in known:
@@ -76,7 +76,7 @@ def _fields(specs: dict[str | bytes, Any]) -> dict[str | bytes, object]:
 
 
 def _tf_io(name: str | bytes, spec: Any) -> str:
-    """Return the source code of an inferred spec as a tf.io call."""
+    """Return source code of the tf.io call for the inferred spec of column `name`."""
     is_known = isinstance(spec, _TF_SPECS) and isinstance(name, str)
     if not is_known or spec.key is not None:
         raise fr.Error(

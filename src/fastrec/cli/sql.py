@@ -1,4 +1,4 @@
-"""DuckDB table ``records`` of a dataset, and record selection by SQL condition."""
+"""DuckDB table of a dataset's records, and selection of records by an SQL condition."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _FETCHED = 1024  # rows per fetch
 
 
 class Table:
-    """DuckDB table ``records`` of a dataset.
+    """DuckDB table named ``records``, with the records of a dataset.
 
     A feature with at most one value per sampled record is a column of values and nulls.
-    Other features are lists. UTF-8 text is VARCHAR, and other byte strings are BLOB.
+    Other features are columns of lists. UTF-8 text is VARCHAR; other bytes are BLOB.
 
     Parameters
     ----------
     ds : Dataset
     argument : str
-        Name of the command-line argument with the SQL, for error messages.
+        Name of the command-line argument that contains the SQL, for error messages.
 
     Attributes
     ----------
     columns : dict of str to (str, str)
-        SQL name and type of each column, by its name in the schema. DuckDB adds numbers
-        to names that differ only in case.
+        SQL name and type of each column, by its name in the schema. If names differ
+        only in case, DuckDB appends numbers.
     head : list of (str, str)
         Name and type of each column in the result of the last statement.
     """
@@ -58,11 +58,11 @@ class Table:
         self._describe()
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Any]:
-        """Yield the rows that a statement returns.
+        """Execute one SQL statement, and yield the rows of its result.
 
         Only columns that the statement uses are decoded. If a record does not fit the
         inferred schema, the statement restarts with a schema that fits. If rows were
-        already returned, the error is raised instead.
+        already yielded, the error is raised instead.
         """
         if not self._names:
             raise fr.Error("cannot query the records: they have no features")
@@ -105,7 +105,7 @@ class Table:
 
     @contextlib.contextmanager
     def _connection(self, reader: Any, names: Collection[str] = ()) -> Iterator[Any]:
-        """Yield a connection; `records` has NULL in columns outside `names`."""
+        """Yield a DuckDB connection; columns of ``records`` not in `names` are NULL."""
         with self._duckdb.connect() as connection:
             connection.register("decoded", reader)
             if names:
@@ -120,9 +120,9 @@ class Table:
             yield connection
 
     def _used(self, sql: str, parameters: Sequence[object], reason: str) -> list[str]:
-        """Return the columns that a statement reads, at least one column.
+        """Return the names of the columns that a statement reads, at least one name.
 
-        Errors include `reason`, which explains why column types have changed.
+        Error messages end with `reason`: why column types have changed, or "".
         """
         with self._connection(self._reader(self._names), self._names) as connection:
             try:
@@ -140,7 +140,7 @@ class Table:
         return [name for name in self._names if name.lower() in used]
 
     def _loosen(self, error: Exception) -> bool:
-        """Loosen the schema to fit a failed record; return True if it changed."""
+        """Loosen the schema to prevent `error`; return False if this is impossible."""
         if not isinstance(error, fr.SchemaError):
             return False
         loose = loosened(self._ds)
@@ -157,7 +157,7 @@ class Table:
         return True
 
     def _usage_error(self, error: Exception, reason: str) -> typer.BadParameter:
-        """Convert a DuckDB error to one line, with a hint for an unknown column."""
+        """Convert a DuckDB error to one line, and add a hint for an unknown column."""
         text = str(error).partition("\n\nLINE ")[0].partition(": ")[2]
         if unknown := re.search('(?:Referenced column|column named) "(.+?)"', text):
             known = [of for of, _ in self.columns.values()]
@@ -168,7 +168,7 @@ class Table:
 
 
 def _call(method: Any, *arguments: object) -> Any:
-    """Call a method of a connection in a thread that Ctrl-C can interrupt."""
+    """Call a DuckDB connection method in a thread, so that Ctrl-C can interrupt it."""
     with ThreadPoolExecutor(1) as pool:
         task = pool.submit(method, *arguments)
         try:
@@ -179,7 +179,7 @@ def _call(method: Any, *arguments: object) -> Any:
 
 
 def loosened(ds: fr.Dataset) -> fr.Dataset:
-    """Return a dataset whose features accept any number of values per record."""
+    """Return a copy of `ds` whose features accept any number of values per record."""
     sections: dict[str, Any] = {
         section: {
             name: fr.VarLen(spec.dtype, key=spec.key)
@@ -193,7 +193,7 @@ def loosened(ds: fr.Dataset) -> fr.Dataset:
 
 
 def _scanned(plan: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the columns that the table scans of a query plan read."""
+    """Yield the name of each column that a query plan reads from a table."""
     for node in plan:
         yield from _scanned(node["children"])
         names = node["extra_info"].get("Projections", [])
@@ -209,9 +209,9 @@ def quoted(name: str) -> str:
 def matching_rows(
     ds: fr.Dataset, where: str, limit: int | None = None
 ) -> npt.NDArray[np.int64]:
-    """Return the numbers of up to `limit` records for which an SQL condition is true.
+    """Return the numbers of records, at most `limit`, for which `where` is true.
 
-    Only the columns of the condition are decoded.
+    Only the columns that the SQL condition uses are decoded.
     """
     sql = (
         'SELECT "row number" FROM '

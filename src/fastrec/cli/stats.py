@@ -85,9 +85,9 @@ def summary(
 ) -> tuple[int, list[ColumnSummary]]:
     """Return the number of records and a summary of each column.
 
-    `names` selects columns, by default all. `where` selects the records for which an
-    SQL condition is true. Raises an Error if a record cannot be read, or if the kind of
-    its values differs from the inferred schema.
+    `names` selects columns, by default all. `where` is an SQL condition that selects
+    records, by default all. Raises an Error if a record cannot be read, or if the kind
+    of its values differs from the inferred schema.
     """
     table = Table(ds, "--where")
     while columns := dict(table.columns):
@@ -124,7 +124,7 @@ def _summary(
 def _aggregated(
     table: Table, columns: Mapping[str, tuple[str, str, str]], source: str
 ) -> tuple[int, dict[str, ColumnSummary]]:
-    """Return the number of rows, and the summary of each column by name."""
+    """Return the number of rows in `source`, and the summary of each column by name."""
     read = ", ".join(f"{sql} AS x{i}" for i, (*_, sql) in enumerate(columns.values()))
     parts = ", ".join(
         f"{expression.format(f'x{i}')} AS {part}{i}"
@@ -158,7 +158,7 @@ def _aggregated(
 
 
 def cells(column: ColumnSummary) -> dict[str, str]:
-    """Return the table cells of a summary, by column heading."""
+    """Return the cells that show a column's summary, by table heading."""
     names = (
         "count",
         "n_not_finite",

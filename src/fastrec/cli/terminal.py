@@ -106,8 +106,8 @@ def print_json(value: object) -> None:
 def json_line(value: object) -> str:
     """Return a value as one line of JSON.
 
-    UTF-8 bytes become strings, and other bytes ``{"base64": "..."}``. NaN becomes null.
-    Infinities become the strings "Infinity" and "-Infinity".
+    UTF-8 bytes become strings, other bytes become ``{"base64": "..."}``, NaN becomes
+    null, and infinities become the strings "Infinity" and "-Infinity".
     """
     return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
 

@@ -94,10 +94,10 @@ def repair(
 
 
 def _files_to_check(paths: Iterable[str]) -> tuple[dict[str, bool], _Failures]:
-    """Return the files to check and the unreadable paths.
+    """Return the files to check, as a dict, and the unreadable paths.
 
-    The dict maps a file to True if it may have another format: it is in a directory and
-    does not begin like a TFRecord file, perhaps because its beginning is damaged.
+    The value of a file is True if it was found in a directory and does not look like a
+    TFRecord file: it has another format, or its beginning is damaged.
     """
     files: dict[str, bool] = {}
     failures = []
@@ -113,7 +113,7 @@ def _files_to_check(paths: Iterable[str]) -> tuple[dict[str, bool], _Failures]:
 
 
 def _files_in(directory: str) -> dict[str, bool]:
-    """Map each file below a directory to whether it may have another format."""
+    """Find the files below a directory; map each to True if its format is unknown."""
     files = {}
     for path in sorted(Path(directory).rglob("*")):
         is_hidden = any(x.startswith(".") for x in path.relative_to(directory).parts)
@@ -131,7 +131,7 @@ def _files_in(directory: str) -> dict[str, bool]:
 def _checks(
     files: Sequence[str], num_threads: int, ray: str | None
 ) -> Iterator[FileCheck]:
-    """Check files locally or on a Ray cluster, and yield the results."""
+    """Check files locally, or on the Ray cluster at address `ray`; yield results."""
     with progress_bar("checking", "bytes") as bar:
         if ray is None:
             n_bytes = 0
@@ -163,7 +163,7 @@ def _check(
 ) -> tuple[dict[str, Any], list[FileCheck]]:
     """Check files and print the damage; return the report and the damaged files.
 
-    Unreadable files are added to `failures`, which is part of the report.
+    Unreadable files are added to `failures`. With `as_json`, nothing is printed.
     """
     start = time.perf_counter()
     num_threads = threads or default_num_threads()
@@ -210,7 +210,7 @@ def _check(
 
 
 def _print_sums(report: dict[str, Any], *, as_json: bool) -> None:
-    """Print the errors, and the totals as text or the report as JSON."""
+    """Print the errors to stderr, and the report: as JSON, or a summary as text."""
     for failure in report["unreadable"]:
         echo(printable(f"error: {failure['path']}: {failure['reason']}"), err=True)
     n_files, n_damaged = report["n_files"], report["n_damaged_files"]
@@ -253,7 +253,7 @@ def _print_sums(report: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, str]:
-    """Map each file to its output: `out`, or the same file name in `out`."""
+    """Map each file to its output path: `out` for a single file, else in `out`."""
     is_file = len(files) == 1 and not Path(paths[0]).is_dir()
     if is_file and out.suffix.lower() in COMPRESSED_SUFFIXES:
         raise typer.BadParameter(
@@ -276,7 +276,7 @@ def _write(
     failures: _Failures,
     num_threads: int,
 ) -> list[dict[str, Any]]:
-    """Copy the intact records of damaged files; return one dict per new file."""
+    """Copy the intact records of damaged files; return a summary of each new file."""
     written = []
     n_total = sum(check.content_bytes for check in damaged)
     n_done = 0
@@ -311,7 +311,7 @@ def copy_intact(
     n_threads: int,
     on_write: Callable[[int], object],
 ) -> int:
-    """Write the intact records of a file to `target`; return the number of bytes.
+    """Write the intact records of a file to `target`; return the bytes written.
 
     The new file is checked before it is renamed to `target`, and removed on error.
     """
@@ -331,7 +331,7 @@ def copy_intact(
 
 
 def _intact_bytes(check: FileCheck) -> Iterator[bytes]:
-    """Yield the bytes of intact records, with repaired headers."""
+    """Yield the bytes of a file without damaged regions, and with repaired headers."""
     begins = [each.region.begin for each in check.damaged]
     ends = [each.region.end for each in check.damaged]
     stops = [check.content_bytes if end is None else end for end in ends]

@@ -1,4 +1,4 @@
-"""Drop-in replacements for TensorFlow and DALI; porting code changes one import."""
+"""Drop-in replacements for parts of TensorFlow and DALI: change only the import."""
 
 import importlib
 import sys

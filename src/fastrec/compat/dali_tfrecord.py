@@ -27,7 +27,7 @@ def FixedLenFeature(
     dtype: str,
     default_value: Any = None,
 ) -> FixedLen:
-    """Return a `fastrec.FixedLen`; repeat a scalar default for all values."""
+    """Return a `fastrec.FixedLen`; a scalar default is repeated to fill the shape."""
     n_values = math.prod(shape)
     if isinstance(default_value, (int, float, str, bytes)) and len(shape) > 0:
         default_value = [default_value] * n_values
@@ -35,7 +35,7 @@ def FixedLenFeature(
 
 
 def VarLenFeature(*arguments: Any) -> VarLen:
-    """Return a `fastrec.VarLen`; ignore the default, as missing values are empty.
+    """Return a `fastrec.VarLen`; ignore the default: a missing feature is empty.
 
     The arguments are ``(dtype, default)`` or ``(shape, dtype, default)``.
     """

@@ -65,7 +65,7 @@ class FixedLenFeature(NamedTuple):
 
 
 class FixedLenSequenceFeature(NamedTuple):
-    """Spec equivalent to `fastrec.FixedLenSequence`."""
+    """Spec of a sequence of fixed-shape items, like `fastrec.FixedLenSequence`."""
 
     shape: Sequence[int]
     dtype: Any
@@ -80,7 +80,7 @@ class VarLenFeature(NamedTuple):
 
 
 class RaggedFeature(NamedTuple):
-    """Spec equivalent to `fastrec.Ragged`; partitions are always validated."""
+    """Spec of a ragged feature, like `fastrec.Ragged`; validation is always on."""
 
     dtype: Any
     value_key: str | bytes | None = None
@@ -122,9 +122,9 @@ def parse_single_example(
     example_names: object = None,
     name: str | None = None,
 ) -> Row:
-    """Decode one serialized tf.train.Example as a row, like ``ds[i]``.
+    """Decode one serialized tf.train.Example as a row, like ``dataset[i]``.
 
-    Arguments and errors match `fastrec.parse_example`, with one record.
+    Arguments and errors are those of `fastrec.parse_example`, but for one record.
     """
     return parse.parse_row(serialized, features)
 
@@ -149,7 +149,7 @@ def parse_single_sequence_example(
 ) -> tuple[Row, Row]:
     """Decode one serialized SequenceExample as two rows: context and sequence.
 
-    Arguments and errors match `fastrec.parse_sequence_example`, with one record.
+    Arguments and errors are those of `fastrec.parse_sequence_example`, for one record.
     """
     parse.check_record(serialized)
     context, sequence, _ = parse.parse_sequence_example(
@@ -175,8 +175,8 @@ def parse_tensor(
     Returns
     -------
     ndarray
-        A new array; for strings, an object array of bytes. Without ml_dtypes imported,
-        bfloat16 values are returned as bit patterns of dtype uint16.
+        A new array; for strings, an object array of bytes. If ml_dtypes is not
+        imported, bfloat16 values are returned as bit patterns of dtype uint16.
 
     Raises
     ------
@@ -346,14 +346,14 @@ def masked_crc32c(data: Buffer) -> int:
 
 
 def _compression_of(options: object) -> Any:
-    """Return the compression of a `TFRecordOptions` or string; None if empty."""
+    """Return the compression in TensorFlow's options or in a string; None if empty."""
     return getattr(options, "compression_type", options) or None
 
 
 def tf_record_iterator(path: Paths, options: object = None) -> Iterator[bytes]:
-    """Yield the serialized records of a file, like `fastrec.read_records`.
+    """Yield the serialized records of files, like `fastrec.read_records`.
 
-    Without `options`, compression is detected.
+    Without `options`, the compression of each file is detected.
     """
     return read_records(path, compression=_compression_of(options) or "auto")
 
@@ -397,7 +397,7 @@ class TFRecordDataset:
 
 
 class TFRecordWriter(Writer):
-    """A `fastrec.Writer` of serialized records that replaces an existing file."""
+    """A `fastrec.Writer` for serialized records; it replaces an existing file."""
 
     def __init__(self, path: str | os.PathLike[str], options: object = None) -> None:
         super().__init__(
@@ -408,7 +408,7 @@ class TFRecordWriter(Writer):
         )
 
     def write(self, record: Any) -> None:
-        """Write a serialized record, or a mapping like `fastrec.Writer.write`."""
+        """Write a serialized record or, like `fastrec.Writer.write`, a mapping."""
         if isinstance(record, Mapping):
             super().write(record)
         else:

@@ -15,7 +15,7 @@ The classes are protobuf messages: the lists `BytesList`, `FloatList`, `Int64Lis
 `FeatureLists`; and the records `Example` and `SequenceExample`. The module requires the
 package protobuf (``pip install "fastrec-io[compat]"``).
 
-`fastrec.encode_example` and `fastrec.decode_example` do the same in one call.
+`fastrec.encode_example` and `fastrec.decode_example` convert an Example in one call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Convert Arrow arrays to columns for `Writer.write_batch`, if possible as views.
+"""Convert Arrow arrays to columns for `Writer.write_batch`, as views if possible.
 
 ========================================  ===============================================
 bool, int, float                          ndarray
@@ -10,8 +10,8 @@ dictionary, run_end_encoded of these      the same, decoded
 struct of bytes and path                  BytesArray: images of Hugging Face datasets
 ========================================  ===============================================
 
-A null row omits the feature. With nulls, an ndarray becomes a masked array, and any
-other column becomes a list with None.
+A null omits the feature from its row. An array with nulls becomes a masked array where
+the table says ndarray, and a list with None in all other cases.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FLATTEN = "flatten it to one level, and store the lengths in a separate column"
 
 
 def features_of(schema: pa.Schema) -> dict[str, Spec]:
-    """Return a `Raw` spec for each column of three or more dimensions.
+    """Return a `Raw` spec for each column whose tensors have at least two dimensions.
 
     Raises a SchemaError for types that no feature can store.
     """
@@ -51,7 +51,7 @@ def features_of(schema: pa.Schema) -> dict[str, Spec]:
 
 
 def columns_of(batch: pa.RecordBatch) -> Columns:
-    """Return the columns of a batch; raise a SchemaError like `features_of`."""
+    """Convert a batch to columns; raise the same SchemaErrors as `features_of`."""
     return {
         field.name: _column(array, field)
         for field, array in zip(batch.schema, batch.columns, strict=True)
@@ -78,7 +78,7 @@ def _column(array: pa.Array, field: pa.Field) -> Any:
 
 
 def _decoded(array: pa.Array) -> pa.Array:
-    """Decode dictionary, run-end, media and extension arrays, but not tensors."""
+    """Decode a dictionary, run-end, media or extension array; keep tensor arrays."""
     while True:
         kind = array.type
         if isinstance(array, pa.FixedShapeTensorArray):
@@ -99,7 +99,7 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 
 def _values(array: pa.Array, field: pa.Field) -> Any:
-    """Return the values of a decoded array without nulls."""
+    """Convert an array, which is decoded and has no nulls, to a column."""
     kind = array.type
     if isinstance(array, pa.FixedShapeTensorArray):
         if kind.permutation not in (None, [*range(len(kind.shape))]):
@@ -153,7 +153,7 @@ def _refusal(field: pa.Field, hint: str) -> SchemaError:
 
 
 def _hint(kind: pa.DataType) -> str:
-    """Return a hint for storing values of a type that no feature supports."""
+    """Return advice on how to convert a column of a type that no feature can store."""
     if pa.types.is_nested(kind):
         return "make its fields separate columns, with pyarrow.Table.flatten()"
     cast = ""

@@ -11,8 +11,8 @@ class    bytes   name of the class folder
 filename bytes   path below the directory, separated by ``/``
 ======== ======= =====================================================================
 
-Images are in class folders, ``DIR/class/name.jpg``, or directly in the directory. Flat
-directories have no ``label`` or ``class``. Column names follow TensorFlow's guide.
+Images are in class folders, ``DIR/class/name.jpg``, or directly in DIR; the latter have
+no ``label`` or ``class``. The names of the columns follow TensorFlow's guide.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Image: TypeAlias = tuple[Path, tuple[str, ...]]
 
 
 class ImageSource(Source):
-    """Folders of images, sorted by name, with or without class folders.
+    """Source that reads folders of images, sorted by name, with or without classes.
 
     If a directory has class folders, images outside the class folders are ignored.
     Hidden files and files without an image suffix are always ignored.

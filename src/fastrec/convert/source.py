@@ -1,4 +1,4 @@
-"""Base class of sources, which read other formats as batches of columns."""
+"""Base class of sources, which read tables or images as batches of columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_ROWS = "data must have at least one row, got none; use fastrec.Writer to writ
 
 
 def media_bytes(value: Mapping[str, Any] | None) -> bytes | None:
-    """Return the bytes of a media value, or read the file in its path."""
+    """Return the bytes in a media value or of the file at its path; None if missing."""
     if value is None:
         return None
     data: bytes | None = value["bytes"]
@@ -31,7 +31,7 @@ def media_bytes(value: Mapping[str, Any] | None) -> bytes | None:
 
 
 class Source(ABC):
-    """Reader of other formats that yields batches of columns; see `open_source`.
+    """Reader that yields tables or images as batches of columns; see `open_source`.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Source(ABC):
     n_skipped : int
         Number of images skipped so far, with ``on_error="skip"``.
     n_total : int
-        Total number of rows and skipped images; 0 if unknown in advance.
+        Total number of rows, including skipped images; 0 if unknown before reading.
     """
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ class Source(ABC):
 
     @property
     def n_done(self) -> int:
-        """Number of rows and skipped images so far."""
+        """Number of rows yielded and images skipped so far."""
         return self.n_rows + self.n_skipped
 
     def batches(self) -> Iterator[Columns]:
-        """Yield all rows, batch by batch.
+        """Yield all rows, as batches of columns.
 
         Yields
         ------
@@ -86,7 +86,7 @@ class Source(ABC):
 
 
 def selected(columns: Sequence[str] | None, available: Sequence[str]) -> list[str]:
-    """Return the selected column names, by default all; raise if a name is unknown."""
+    """Return `columns`, by default all `available`; raise a ValueError if invalid."""
     names = list(available if columns is None else columns)
     if not names:
         raise ValueError("the data must have at least one column, got none")

@@ -28,7 +28,7 @@ _Table: TypeAlias = tuple[pa.Schema, int, Iterable[pa.RecordBatch]]
 
 
 class TableSource(Source):
-    """Concatenated table files; later files are cast to the types of the first."""
+    """Source that reads table files, and casts all to the types of the first file."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class TableSource(Source):
 
 
 class ArrowSource(Source):
-    """Record batches of an Arrow stream or table, readable only once.
+    """Source that reads an Arrow stream or table; it can be read only once.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield views of a batch, each of about 16 MiB."""
+    """Yield consecutive slices of a batch, as views of about 16 MiB each."""
     n_rows = rows_per_batch(batch.get_total_buffer_size() / max(len(batch), 1))
     for first in range(0, len(batch), n_rows):
         yield batch.slice(first, n_rows)
@@ -122,7 +122,7 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 @contextlib.contextmanager
 def _fastrec_errors(path: str) -> Iterator[None]:
-    """Convert Arrow errors to fastrec errors with the path of the file."""
+    """In a with block, convert Arrow errors to fastrec errors that contain `path`."""
     try:
         yield
     except SchemaError as error:
@@ -181,8 +181,8 @@ def _csv(
 ) -> _Table:
     """Open a CSV or TSV file whose first line contains the column names.
 
-    Dates, times, and columns that are empty in the first block are read as text. An empty
-    cell is null in a column of numbers, and an empty string in a column of text.
+    Dates, times and columns empty in the first block are text, except those in `types`.
+    An empty cell is null in a column of numbers, and an empty string in a text column.
     """
     is_tsv = ".tsv" in [suffix.lower() for suffix in Path(path).suffixes]
     with open(path, "rb") as file:

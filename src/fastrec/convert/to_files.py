@@ -48,7 +48,7 @@ def write_table(
     text, optional : collection of str
         As for `fastrec.arrow.RecordBatch`.
     batch_size : int, optional
-        Records per row group or record batch; by default about 16 MiB.
+        Number of records per row group or record batch; by default about 16 MiB.
     overwrite : bool, default False
         Replace an existing file when the new one is complete.
     progress : callable, optional
@@ -69,7 +69,7 @@ def write_table(
     SchemaError
         As for `fastrec.arrow.RecordBatch`.
     fastrec.Error, OSError
-        As for `fastrec.open` and loading; also if the dataset has no records.
+        As for `fastrec.open` and loading; also an Error if there are no records.
     ModuleNotFoundError
         If pyarrow is not installed.
     """
@@ -126,7 +126,7 @@ def write_images(
         Created if needed. An image is written to the path in the column ``filename``,
         which `write_tfrecords` stores. Without this column, the file name is the row
         number with the suffix of the image format. A column ``class`` or ``label`` then
-        determines the folder.
+        determines the subfolder.
     image : str, default "image"
         The column of the images.
     overwrite : bool, default False
@@ -185,7 +185,7 @@ def write_images(
 
 
 def _path_of(column: str, value: object, row: int, data: bytes) -> PurePosixPath:
-    """Return the relative path of an image, from its `column` value or its row."""
+    """Return the relative path of an image, from `value` in `column` and from `row`."""
     text = os.fsdecode(value) if isinstance(value, bytes) else ""
     path = PurePosixPath(str(value) if column == "label" else text)
     is_outside = not path.parts or path.is_absolute() or ".." in path.parts

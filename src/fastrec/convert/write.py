@@ -47,7 +47,7 @@ def write(
         One of:
 
         ============================  ==================================================
-        mapping of columns            of the same length, as for `Writer.write_batch`
+        mapping of names to columns   of the same length, as for `Writer.write_batch`
         iterable of mappings          rows, as for `Writer.write`: a list or a generator
         Arrow table                   an object with ``__arrow_c_stream__``: pyarrow,
                                       pandas, polars, DuckDB, ...; needs pyarrow
@@ -68,7 +68,7 @@ def write(
     Raises
     ------
     TypeError, ValueError
-        As for `Writer`; also if `data` has another type, has no rows (unless it is a
+        As for `Writer`; also if `data` has a wrong type, has no rows (unless it is a
         mapping of columns), or mixes rows and other objects.
     SchemaError
         If no feature can store a column of a table.
@@ -138,7 +138,7 @@ def write_tfrecords(
     progress: Progress | None = None,
     **options: Any,
 ) -> list[str]:
-    """Write a source to TFRecord files, one tf.train.Example per row.
+    """Write each row of a source as a tf.train.Example to TFRecord files.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def open_source(
     types: Mapping[str, str] | None = None,
     on_error: str = "raise",
 ) -> Source:
-    """Open files of another format for conversion to TFRecord files.
+    """Open tables or folders of images for conversion to TFRecord files.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def open_source(
     -------
     Source
         ``source.batches()`` yields columns for ``Writer.write_batch``;
-        ``source.features`` has the specs of columns that need one.
+        ``source.features`` has a spec for each column that needs one.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Check files on several threads: count intact records, and find damaged regions.
 
-Threads check some files ahead of the next result. For a plain file, threads check the
-first piece ahead, and the other pieces when its result is next. One thread inflates a
-compressed file. Results do not depend on the number of threads.
+Threads check files before the caller requests the results. Of a large plain file, they
+check the first piece in advance, and the other pieces on request. A compressed file
+takes one thread. The results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _NOT_SEARCHED = (
 class DamagedRegion:
     """A damaged region of a file, or of the content of a compressed file.
 
-    The `records` of the region are lost or, if the header was repaired, restored. `bit`
-    is the flipped bit of the header, 0 to 95 (bit ``bit % 8`` of byte ``bit // 8``), or
-    None if the region cannot be repaired.
+    If the region is a record whose header has one flipped bit, the record can be
+    repaired. `bit` is then 0 to 95: bit ``bit % 8`` of byte ``bit // 8`` of the header.
+    Otherwise, `bit` is None, and the records in the region are lost.
     """
 
     region: SkippedRegion
@@ -60,10 +60,10 @@ class DamagedRegion:
 class FileCheck:
     """The result of checking one file.
 
-    `content_bytes` is the number of uncompressed bytes read. `n_records` counts
-    records whose checksums match, including repaired ones. `damaged` is sorted by offset.
-    `unreadable` is the reason if the file could not be read, else "". `had_stale_index`
-    is True if the cached index did not match the file and was rebuilt.
+    `content_bytes` is the number of uncompressed bytes read. `n_records` counts records
+    whose checksums match, including repaired ones. `damaged` is sorted by offset.
+    `unreadable` is the reason why the file cannot be read, or "". `had_stale_index` is
+    True if the cached index did not match the file and was rebuilt.
     """
 
     path: str
@@ -85,8 +85,8 @@ def check_files(
 ) -> Generator[FileCheck]:
     """Check files, and yield one result per file in order.
 
-    Calls ``on_progress(n_bytes_read)`` about ten times a second. Results do not depend on
-    `piece_bytes`.
+    Calls ``on_progress(n_bytes_read)`` about ten times a second. `piece_bytes`, the
+    size of the pieces of a plain file, does not affect the results.
     """
     scan = _core.ScanProgress()
     n_inflated: dict[int, int] = {}  # bytes read of each sequential file
@@ -98,7 +98,7 @@ def check_files(
         scan.cancel()
 
     def begin(number: int, check: FileCheck) -> _core.Examination | None:
-        """Check a whole file, or only the first piece of a large plain file."""
+        """Check a file, except the later pieces of a large plain file; return these."""
         check.content = content_of(check.path)
         if check.content != "plain" or isinstance(check.path, RemotePath):
             on_read = partial(n_inflated.__setitem__, number)
@@ -168,7 +168,7 @@ def _read_in_order(
 
 
 def _end(check: FileCheck, n_records: int, findings: Sequence[SkippedSpan]) -> None:
-    """Set the record count, the damage and the index state in the result of a file."""
+    """Set the record count and the damage in `check`, and rebuild a stale index."""
     check.n_records = n_records
     check.damaged = [_damaged_region(each, check) for each in findings]
     lost = [each.records for each in findings if each.bit is None]
@@ -194,7 +194,7 @@ def _damaged_region(span: SkippedSpan, check: FileCheck) -> DamagedRegion:
 
 
 def _format_hint(path: str) -> str:
-    """Return a hint about the format of a file without records; "" if unknown."""
+    """Return a hint about the format of a file without records, or "" if unknown."""
     with (
         contextlib.suppress(OSError),
         local_head(path) as local,

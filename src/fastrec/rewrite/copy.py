@@ -4,8 +4,8 @@
 
     files -> (inflate) -> frames -> verify both checksums -> shards -> (deflate) -> files
 
-Frames are copied with their checksums, without decoding. Records keep their order. Files
-are published when all are complete, so an error leaves no files.
+Frames (records with their headers and checksums) are copied without decoding, in order.
+The files of one output are published together, when all of them are complete.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SUFFIXES = {None: "", "GZIP": ".gz", "ZLIB": ".zz"}
 
 @dataclass(frozen=True)
 class Written:
-    """Output files of a rewrite; `n_bytes` counts frame bytes before compression."""
+    """Written files and record count; `n_bytes` is the size before compression."""
 
     files: list[str]
     n_records: int
@@ -64,12 +64,12 @@ def reshard(
 ) -> Written:
     """Write the records of all files in order to one file, or to shards.
 
-    `options` limits the size of shards. With `num_shards`, shard k of n gets the records
-    ``k * len // n`` up to ``(k + 1) * len // n`` instead. `progress` receives the bytes
-    read so far and their total. `n_at_once` concurrent calls share the memory limits.
+    `options` limits the size of shards. If instead `num_shards` is n, shard k gets the
+    records ``k * N // n`` to ``(k + 1) * N // n - 1`` of all N. `progress` receives the
+    bytes read and the total. `n_at_once` concurrent calls share the memory limits.
 
     Raises a CorruptionError if a file is damaged, an OSError if a file cannot be read,
-    written or replaced, and a ValueError if `out` must be a pattern.
+    written or replaced, and a ValueError if `out` must be a shard pattern but is not.
     """
     sources = open_dataset(files)._source.files
     bounds = even_bounds(sources.n_records, num_shards) if num_shards else [0]
@@ -95,10 +95,10 @@ def split(
     seed: int = 0,
     progress: Progress = lambda _done, _total: None,
 ) -> dict[str, Written]:
-    """Split records at random, like `Dataset.split`, and write the parts.
+    """Split records at random, as `Dataset.split` does, and write the parts.
 
     `parts` maps names to fractions; a name replaces ``{part}`` in `out`. Returns the
-    files of each part. Raises the errors of `reshard`, and a ValueError for invalid
+    results by part. Raises the errors of `reshard`, and a ValueError for invalid
     fractions or names.
     """
     check_fractions(list(parts.values()))
@@ -131,7 +131,7 @@ def split(
 
 
 def part_path(out: str, part: str) -> str:
-    """Return the path of a part: `out` with ``{part}`` replaced by its name."""
+    """Replace ``{part}`` in `out` by the name `part`; raise a ValueError if invalid."""
     if "{part}" not in out:
         raise ValueError(
             f"the output must contain {{part}}, the name of a part, got {redacted(out)!r}"
@@ -146,9 +146,9 @@ def part_path(out: str, part: str) -> str:
 def targets_of(
     files: Sequence[str], directory: str, compression: str | None
 ) -> dict[str, str]:
-    """Map each file to its path in `directory`, with the suffix of `compression`.
+    """Map each file to its output in `directory`, with the suffix of `compression`.
 
-    Raises an OSError if two targets are equal, a ValueError if a target is a pattern.
+    Raises an OSError if two outputs are equal, a ValueError if one is a shard pattern.
     """
     targets: dict[str, str] = {}
     sources: dict[str, str] = {}
@@ -171,12 +171,12 @@ def recode(
     options: ShardOptions,
     progress: Progress = lambda _done, _total: None,
 ) -> list[Written]:
-    """Copy each file to its target with new compression, several files at a time.
+    """Copy each file to its target and recompress it, several files at a time.
 
-    A file is published when it is complete, and stays after an error in another file.
-    Raises the errors of `reshard` for the first file that fails. Existing targets are
-    checked before the first file is written. All files share the threads of
-    `options`.
+    Each target is published when it is complete, and remains if another file fails.
+    Raises the errors of `reshard` for the first file that fails. Before any file is
+    written, raises a FileExistsError if a target exists and must not be replaced. All
+    copies share the threads of `options`.
     """
     names = map(ShardNames, targets.values())
     existing = [path for name in names for path in name.existing()]
@@ -226,7 +226,7 @@ def _result(writer: ShardWriter) -> Written:
 def _frames(
     sources: FileSet, n_readers: int, progress: Progress, n_at_once: int = 1
 ) -> Generator[Frames]:
-    """Yield the verified frames of files, in pieces of about `PIECE_BYTES`."""
+    """Verify the frames of files, and yield pieces of about `PIECE_BYTES` bytes."""
     contents = sources.contents()
     n_total = sum(version_of(path)[0] for path in sources.files)
     n_read = [0] * len(contents)  # bytes of each file, set by the reader threads
@@ -250,9 +250,9 @@ def _frames(
 def output(
     files: Sequence[str], out: str, options: ShardOptions, counts: Sequence[int] = ()
 ) -> Iterator[ShardWriter]:
-    """Yield a writer of shards with `counts` records; publish the files at the end.
+    """Yield a writer for the shards of `out`; publish them unless an error occurs.
 
-    An error leaves no files.
+    `counts` has the number of records of each shard; if empty, `options` limits shards.
     """
     names = ShardNames(out)
     is_limited = options.max_bytes is not None or options.max_records is not None
@@ -274,7 +274,7 @@ def output(
 def check_existing(
     existing: Iterable[str], files: Iterable[str], *, overwrite: bool
 ) -> None:
-    """Raise a FileExistsError if an existing file must not be replaced."""
+    """Raise a FileExistsError if an output exists and must not be replaced."""
     inputs: set[object] = set()
     for path in existing:
         inputs = inputs or set(map(_identity, files))
@@ -288,7 +288,7 @@ def check_existing(
 
 
 def _identity(path: str) -> object:
-    """Return the device and inode of a file; the path if remote or missing."""
+    """Return a file's device and inode, or the path if it is remote or missing."""
     with contextlib.suppress(OSError):  # for a dangling link
         if not is_remote(path):
             status = os.stat(path)

@@ -5,7 +5,7 @@
     positions -> pieces -> chunks that fit into memory -> read in file order, each record
     to its position in the chunk -> write the pieces of the chunk to the shards
 
-Each chunk takes one sequential pass over the files. The output does not depend on the
+Each chunk needs one sequential pass over the files. The output does not depend on the
 memory limit or the number of threads.
 """
 
@@ -55,14 +55,14 @@ def shuffle(
     shards: range | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> Written:
-    """Write the records of all files in the order of epoch 0 of a shuffled loader.
+    """Write the records of all files in the order of a shuffled loader's first epoch.
 
-    The order is that of ``loader(shuffle=True, seed=seed)``. Shard k of n gets the
-    positions ``k * len // n`` up to ``(k + 1) * len // n``. `memory` limits the bytes
+    The loader is ``loader(shuffle=True, seed=seed)``. Of N records in this order, shard
+    k of n gets ``k * N // n`` to ``(k + 1) * N // n - 1``. `memory` limits the bytes
     used in addition to the program, unless a single record needs more. `progress`
-    counts frame bytes, half for reading and half for writing. Compressed files are
+    receives half of the bytes read plus written, and the total. Compressed files are
     expanded to `cache_dir`; without `cache_dir`, they raise an Error. `shards` selects
-    the shards to write, numbered from 0 in `out`.
+    shards to write; the names of the written files are numbered from 0.
 
     Raises a CorruptionError if a file is damaged, a ValueError if `memory` is too small
     for the number of records, and an OSError if a file cannot be read, written or
@@ -135,9 +135,9 @@ def shuffle(
 def _pieces(
     order: _core.Order, catalog: _core.Catalog, bounds: Sequence[int]
 ) -> Iterator[_Piece]:
-    """Yield the pieces of all shards, each of about `PIECE_BYTES`.
+    """Split all shards into pieces of about `PIECE_BYTES` bytes; yield the pieces.
 
-    Pieces become the members of GZIP files, so they must not depend on the memory limit.
+    Each piece becomes a member of a GZIP file, so the memory limit must not affect it.
     """
     for begin, end in itertools.pairwise(bounds):
         for first in range(begin, end, _POSITIONS_AT_ONCE):
@@ -150,7 +150,7 @@ def _pieces(
 
 
 def _chunks(pieces: Iterator[_Piece], capacity: int) -> Iterator[list[_Piece]]:
-    """Yield chunks that fit into memory, each a list of at least one piece."""
+    """Group pieces into chunks of up to `capacity` bytes, but of at least one piece."""
     chunk: list[_Piece] = []
     n_free = capacity
     for numbers, sizes in pieces:
