@@ -1,4 +1,4 @@
-"""Samplers: the batches of an epoch, for ``ds.loader(batches=...)``.
+"""Samplers: choose the records of each batch, for ``ds.loader(batches=...)``.
 
 The batches are a function of seed and epoch, so they do not depend on ranks or threads,
 and a loader can resume at any batch. Each sampler raises TypeError or ValueError if an
@@ -38,8 +38,8 @@ def balanced(
 ) -> Batches:
     """Make batches that draw every class equally often.
 
-    In every epoch, each class is drawn ``length / classes`` times, and each record of the
-    class equally often, both rounded down or up. The order of draws is shuffled.
+    In every epoch, each class is drawn ``length / classes`` times, and its records
+    equally often. Both counts are rounded down or up. The order of draws is shuffled.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def pack(
     """Make batches of records that `fastrec.pack_columns` joins into full rows.
 
     Packing is first fit: a record goes to the first open row with enough space. If no row
-    has enough, a new row opens; if `window` rows are open already, the oldest row closes.
+    has enough, a new row opens; if `window` rows were open already, the oldest closes.
     Closed rows are delivered in order, `rows` at a time. Ranks divide a batch by rows.
 
     Parameters
@@ -262,7 +262,7 @@ def weighted(
     """Make batches that draw each record in proportion to its weight.
 
     In every epoch, a record is drawn ``length * weight / sum(weights)`` times, rounded
-    down or up. This is sampling with replacement, with the least variance. The order of
+    down or up. This is sampling with replacement, with minimal variance. The order of
     draws is shuffled.
 
     Parameters

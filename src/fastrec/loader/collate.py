@@ -1,9 +1,9 @@
-"""Collation: join decoded parts into the batch to deliver.
+"""Collation: join the decoded parts of a batch into the batch to deliver.
 
-The core returns a batch as parts, one per reading (file set and schema). Nearly all
-batches have one part. The collator applies the transforms of each part's dataset, and
-joins the rows in order. Then it adds columns such as ``__valid__``, and calls the
-transforms of the whole dataset and the loader.
+The core returns a batch in parts, one for each reading: a set of files and its schema.
+Nearly all batches have one part. The collator applies the transforms of each part's
+dataset, and joins the rows in order. Then it adds columns such as ``__valid__``, and
+calls the transforms of the whole dataset and of the loader.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RowPolicy: TypeAlias = Literal["raise", "skip", "mask"]
 
 
 class SkippedRow(NamedTuple):
-    """A row that was skipped or masked, and the error that ``"raise"`` would raise."""
+    """A row that was skipped or masked because of `error`."""
 
     region: SkippedRegion
     error: Exception
@@ -47,7 +47,7 @@ class SkippedRow(NamedTuple):
 
 
 class Collator:
-    """Joins the parts of a batch of a source, adds columns, and calls the transforms.
+    """Joins the parts of each batch of `source`, adds columns, and calls transforms.
 
     `on_error` is the policy for rows whose transform raises. `on_unreadable` is the policy
     for rows whose images or stored arrays cannot be decoded.
@@ -113,7 +113,7 @@ class Collator:
         )
 
     def transformed(self, batch: Batch, places: Callable[[], Places]) -> Batch:
-        """Apply the transforms without a BatchInfo; requires `is_direct`."""
+        """Transform `batch` without a BatchInfo; `is_direct` must be true."""
         for transform in self._transforms:
             try:
                 batch = transform(batch, None)
@@ -124,15 +124,15 @@ class Collator:
 
     @property
     def column_names(self) -> list[str | bytes]:
-        """The names of the columns before transforms."""
+        """The names of the features and of the added columns, before transforms."""
         return [*self._readings[0].schema._column_names(), *self._extra]
 
     def __call__(
         self, parts: Parts, info: BatchInfo | None
     ) -> tuple[Batch, list[SkippedRow]]:
-        """Return the batch of `parts`, and the rows whose transforms raised an error.
+        """Return the collated batch, and the rows whose transforms raised an error.
 
-        `info` may be None if `is_identity`.
+        `info` may be None if `is_identity` is true.
         """
         skipped: list[SkippedRow] = []
         if info is None:
@@ -153,7 +153,7 @@ class Collator:
         return batch, skipped
 
     def decoded_bytes(self, parts: Parts) -> int:
-        """Return the size in bytes of the images and arrays of `parts` once decoded."""
+        """Return the decoded size of images and stored arrays in `parts`, in bytes."""
         decoders = self._decoders
         return sum(
             decoder.n_bytes(batch)
@@ -164,7 +164,7 @@ class Collator:
     def _joined(
         self, parts: Parts, info: BatchInfo, skipped: list[SkippedRow]
     ) -> tuple[Batch, BatchInfo]:
-        """Return the transformed rows of all parts in order, and their BatchInfo."""
+        """Transform each part; return all rows in batch order and their BatchInfo."""
         if len(parts) > 1:
             self._widen(parts)
         info = dataclasses.replace(info, _rows=np.arange(len(info.positions)))
@@ -220,7 +220,7 @@ class Collator:
         info: BatchInfo,
         skipped: list[SkippedRow],
     ) -> tuple[Batch, BatchInfo]:
-        """Return the transformed batch, and the info of the remaining rows."""
+        """Return the transformed batch, and the BatchInfo of the rows not skipped."""
         on_error = self._on_unreadable if transform.is_reading else self._on_error
         if on_error == "raise":
             return transform(batch, info), info
@@ -253,7 +253,7 @@ class Collator:
         return take_rows(batch, kept), info._of_rows(kept)
 
     def _widen(self, parts: Parts) -> None:
-        """Pad columns to the width of the widest part."""
+        """Widen padded columns, so that each has the same width in all parts."""
         schemas = [self._readings[reading].schema for reading, _, _ in parts]
         for name in schemas[0]:
             specs = [schema.get(name) for schema in schemas]
@@ -276,7 +276,7 @@ def _kinds_of(batch: Batch) -> dict[str, str]:
 def _empty(
     transform: CheckedTransform, batch: Batch, info: BatchInfo, error: Exception
 ) -> Batch:
-    """Transform and return a batch of no rows; raise `error` if that fails."""
+    """Return the result of `transform` for no rows; raise `error` if that fails."""
     none = np.empty(0, np.int64)
     try:
         return transform(take_rows(batch, none), info._of_rows(none))
@@ -292,7 +292,7 @@ def _empty(
 def _skipped(
     transform: CheckedTransform, info: BatchInfo, row: int, error: Exception
 ) -> SkippedRow:
-    """Return the SkippedRow of a row for which `transform` raised `error`."""
+    """Return a SkippedRow for row `row`, for which `transform` raised `error`."""
     places, name = info._places, transform.name
     assert places is not None
     file, _, begin, end = places.numbers[row].tolist()
@@ -305,5 +305,5 @@ def _skipped(
 
 
 def valid_column(info: BatchInfo) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows that are records, not padding."""
+    """Return a mask: True for records, False for padding and masked rows."""
     return info.positions >= 0

@@ -1,4 +1,4 @@
-"""BatchDecoder: decode the batches of one epoch in the core's pipeline."""
+"""BatchDecoder: decode the batches of one epoch with the core's pipeline."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Taken: TypeAlias = tuple[Delivered, Parts, "BatchInfo | None"]
 def plan_epoch(
     options: LoaderOptions, at: Cursor
 ) -> tuple[EpochPlan | None, _core.Catalog | None]:
-    """Return the plan of the epoch and the catalog of its records.
+    """Return the plan of an epoch, and the catalog of its records.
 
-    The plan is None if the pipeline can read the files in order without an index. Then
-    the first batch is ready at once. Streams have no catalog.
+    Both are None if the pipeline can read the files in order without an index, so that
+    the first batch need not wait for it. For compressed files, the catalog is None.
     """
     source, planner = options.source, options.planner
     if source.files.is_streamed:
@@ -107,12 +107,12 @@ class BatchDecoder:
 
     @property
     def transform_pool_bytes(self) -> int:
-        """The memory limit for batches in the transform pool, in bytes."""
+        """The memory limit of the transform pool in bytes; 0 if the pool is unused."""
         uses_pool = self._options.n_in_transform_pool > 0
         return self._options.memory_limit // 2 if uses_pool else 0
 
     def next(self) -> Delivered | None:
-        """Return the next batch; None at the end."""
+        """Return the next batch; None at the end of the epoch."""
         if not self._collator.is_direct:
             return self.collate(self.take())
         decoded = self._next_of_pipeline()
@@ -148,7 +148,7 @@ class BatchDecoder:
     def _next_of_pipeline(
         self,
     ) -> tuple[Parts, int, int, int, int, list[SkippedSpan]] | None:
-        """Return the decoded parts of the next step; None at the end."""
+        """Return the next step's parts and counts; None at the end of the epoch."""
         decoded = self.pipeline.next()
         if self._may_have_found:
             self._keep_found()
@@ -165,7 +165,7 @@ class BatchDecoder:
         return decoded
 
     def _keep_found(self) -> None:
-        """Report damaged framing and keep indexes that the pipeline has found."""
+        """Keep indexes and report damaged framing that the pipeline has found."""
         if self._finds_indexes:
             self._options.source.files.keep_walked(self.pipeline)
         if gaps := self.pipeline.take_gaps():
@@ -173,7 +173,7 @@ class BatchDecoder:
             self._iteration.add_gaps(gap.region for gap in gaps)
 
     def take(self) -> Taken | None:
-        """Return the next decoded batch, to pass to `collate`; None at the end."""
+        """Return the next decoded batch for `collate`; None at the end of the epoch."""
         decoded = self._next_of_pipeline()
         if decoded is None:
             return None
@@ -194,7 +194,7 @@ class BatchDecoder:
     def collate(
         self, taken: Taken | None, threads: TaskPool | None = None
     ) -> Delivered | None:
-        """Return the collated, transformed batch; `threads` may share its rows."""
+        """Return the collated and transformed batch; None if `taken` is None."""
         if taken is None:
             return None
         delivered, parts, info = taken
@@ -233,7 +233,7 @@ def _pipeline(
     n_ahead: int,
     memory_limit: int,
 ) -> _core.Pipeline:
-    """Return a pipeline over files with random access, from the step of `at`."""
+    """Return a pipeline over uncompressed files, starting at the step of `at`."""
     files = options.source.files
     of_core = options.source.to_core()  # opens the files
     # Decoding may wait for a remote store, so the consumer does not decode.
@@ -265,11 +265,11 @@ def _streaming_pipeline(
     n_ahead: int,
     memory_limit: int,
 ) -> _core.Pipeline:
-    """Return a pipeline over compressed files, from the step of `at`.
+    """Return a pipeline over compressed files, starting at the step of `at`.
 
-    The pipeline decompresses the bytes before that step again. Without a window, it skips
-    files that end before the step. ``num_threads + 1`` threads decode, because the
-    consumer does not decode, and the same number of threads decompress.
+    To reach that step, the pipeline decompresses earlier records again; without a
+    Window, it skips files that end before the step. ``num_threads + 1`` threads
+    decompress and the same number decode, because the consumer does not decode.
     """
     from fastrec.storage.stream_readers import byte_streams
 

@@ -1,4 +1,4 @@
-"""BatchIterator: one epoch of a loader."""
+"""BatchIterator: iterate over one epoch of a loader."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _log = logging.getLogger("fastrec")
 
 
 class BatchIterator(Iterator[Any]):
-    """An iterator over one epoch; decoding ends when it is garbage-collected.
+    """An iterator over one epoch; when it is garbage-collected, decoding stops.
 
-    The threads of `transform_pool` transform the batches; without a pool, ``next()``
-    does. With `names`, batches are tuples of these columns. Threads do not refer to the
+    The threads of `transform_pool` transform batches; if it is None, ``next()`` does.
+    With `names`, each batch is a tuple of these columns. Threads do not refer to the
     iterator, and its destruction runs no Python code; see `fastrec.tasks`.
 
-    A signal handler may raise at any point (an interrupt). The iterator then reopens the
-    epoch at the step of `progress`, because seed and epoch determine the order.
+    A signal handler may raise at any point (an interrupt). Then ``next()`` reopens the
+    epoch at the step of `progress`; seed and epoch determine the order of its batches.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class BatchIterator(Iterator[Any]):
                 self._starving_ns = starving_ns
 
     def _open(self, at: Cursor) -> Source:
-        """Start reading at a step, and return the source of batches."""
+        """Start reading at the step of `at`; return the source of the next batches."""
         self._stop()
         options, progress = self._options, self._progress
         if not self._plans:
@@ -226,7 +226,7 @@ class BatchIterator(Iterator[Any]):
         return source
 
     def _finish(self, at: Cursor) -> bool:
-        """Move to the next epoch; return False if the cursor has already moved.
+        """Move the cursor to the next epoch; return False if it is no longer `at`.
 
         An interrupt takes effect either before or after the move.
         """
@@ -250,7 +250,7 @@ class BatchIterator(Iterator[Any]):
         return True
 
     def _watch(self, at: Cursor, delivered: Delivered | None) -> None:
-        """Queue a warning about columns that are missing in all records."""
+        """Queue a warning if a column was missing in all records."""
         source, is_end = self._options.source, delivered is None
         core = source.to_core()
         self._is_watching = core.is_watching
@@ -261,7 +261,7 @@ class BatchIterator(Iterator[Any]):
             self._warnings.append(warning)
 
     def _raise_closed(self, at: Cursor) -> NoReturn:
-        """Raise the error that ended this iterator, or StopIteration."""
+        """Raise StopIteration after a complete epoch, otherwise an error."""
         is_running = not self._is_closed and at.iteration is self._begin.iteration
         if self._is_finished or (is_running and at.epoch != self._begin.epoch):
             raise StopIteration
@@ -281,11 +281,11 @@ class BatchIterator(Iterator[Any]):
 
     @property
     def is_unopened(self) -> bool:
-        """Whether no batch was requested yet."""
+        """Whether no batch has been requested yet."""
         return not self._plans
 
     def close(self) -> None:
-        """Stop the threads of the pipeline, and end the epoch of this iterator."""
+        """Stop the pipeline's threads, and end the epoch of this iterator."""
         self._is_closed = True
         self._transform_pool = None  # or the traceback of an error would keep the pool
         if not self._is_forked:
@@ -297,7 +297,7 @@ class BatchIterator(Iterator[Any]):
             _stop(self._decoder, self._transformed)
 
     def _renew_after_fork(self) -> None:
-        """Leave threads and locks to the parent process."""
+        """Close the iterator in a forked process, where its threads do not exist."""
         self._is_forked = self._is_closed = True
         self._lock = threading.RLock()
 
@@ -331,7 +331,7 @@ class TupleBatches:
 
 
 class RepeatedEpochs(Iterator[B]):
-    """An iterator over consecutive epochs, resumable after an interrupt."""
+    """An iterator over the batches of several epochs; interrupts lose no batch."""
 
     def __init__(self, loader: Iterable[B], n_epochs: float) -> None:
         self._loader = loader
@@ -368,7 +368,7 @@ def _stop(decoder: BatchDecoder, transformed: TransformedBatches | None) -> None
 def _check_limit(
     rows: Sequence[SkippedRow], n_before: int, max_errors: int | None
 ) -> None:
-    """Raise the error of the first row beyond `max_errors`, if there is one."""
+    """Raise the error of the first row that exceeds the limit `max_errors`, if any."""
     if max_errors is None or n_before + len(rows) <= max_errors:
         return
     _, error, note = rows[max(0, max_errors - n_before)]

@@ -58,25 +58,25 @@ class RecordLocation(NamedTuple):
 class Loader(Generic[B]):
     """An iterable of the batches of a dataset; returned by `Dataset.loader`.
 
-    Each ``for`` over a loader is one epoch. A new ``for`` closes the previous iterator,
-    and after a ``break`` it starts the next epoch. Each batch is a plain dict of columns
-    in schema order, which the caller may keep and change:
+    Each ``for`` over a loader is one epoch. A new ``for`` closes the previous iterator;
+    after a ``break``, it starts the next epoch. Each batch is a plain dict, which the
+    caller may keep and change. Its columns are in schema order:
 
     * dense columns are ndarrays of shape ``(batch, *shape)``, 64-byte aligned,
     * variable-length columns are `RaggedArray`, byte strings are `BytesArray`.
 
-    Batches do not depend on the number of threads. ``next()`` raises an error in place of
-    the failed batch, and again in later calls. If `on_error` skips rows, their batch is
-    shorter, perhaps empty; steps and positions do not change, and `report` lists the
-    rows. Threads start with the first batch. Decoding threads stop at the end of the
-    epoch, at `close`, or when the iterator is garbage-collected. Transform threads serve
-    all epochs, and stop at `close` or with the loader.
+    Batches do not depend on the number of threads. If a batch fails, ``next()`` raises
+    the error, and so do later calls. If rows are skipped, the batch is shorter or
+    empty; steps and positions do not change, and `report` lists the rows. Threads start
+    with the first batch. Decoding threads stop at the end of the epoch, at `close`, or
+    when the iterator is garbage-collected. Transform threads serve all epochs, and stop
+    at `close` or when the loader is garbage-collected.
 
     The seed and the epoch number determine the order of an epoch, so `seek`, `set_epoch`
     and `load_state_dict` move to any step at once.
 
-    A loader can be pickled if its transforms and ``batches=`` can be. The copy has the
-    same options and rank, and its first ``for`` continues at the step of the original.
+    A loader can be pickled if its transforms and ``batches=`` can be pickled. The copy
+    has the same options and rank, and its first ``for`` starts at the original's step.
 
     Examples
     --------
@@ -114,8 +114,8 @@ class Loader(Generic[B]):
     ) -> None:
         """Allocate batches with ``allocate(n_bytes)``, called inside ``next()``.
 
-        Unless `recycles` is true, memory is used for one batch. A forked process uses the
-        system's allocator; a process that unpickles the loader calls its own `allocate`.
+        Memory is reused for later batches only if `recycles` is true. A forked process
+        uses the system's allocator; an unpickled loader calls its copy of `allocate`.
         """
         self.close()
         self._options = dataclasses.replace(
@@ -139,7 +139,7 @@ class Loader(Generic[B]):
 
     @property
     def report(self) -> Report:
-        """The regions and rows skipped or masked in the current ``for``.
+        """The file regions and rows that the current ``for`` has skipped or masked.
 
         Regions of damaged framing come first, as in `Dataset.report`, then single rows.
         The report grows with each delivered batch, and the next ``for`` resets it.
@@ -153,12 +153,12 @@ class Loader(Generic[B]):
 
     @property
     def drop_last(self) -> bool:
-        """Whether the loader drops a last batch that is not full."""
+        """Whether the loader drops the last batch of an epoch if it is not full."""
         return self._planner.drop_last
 
     @property
     def pad_last(self) -> bool:
-        """Whether the loader pads the last batch to its full size."""
+        """Whether the loader pads the last batch of an epoch to the full size."""
         return self._planner.pad_last
 
     @property
@@ -178,16 +178,16 @@ class Loader(Generic[B]):
 
     @property
     def epoch(self) -> int:
-        """The current epoch; after the end of an epoch, the next one."""
+        """The current epoch number; after an epoch ends, the number of the next."""
         return self._progress.cursor.epoch
 
     @property
     def step(self) -> int:
-        """The number of steps of this epoch that were delivered or skipped by `seek`."""
+        """The number of steps of this epoch that were delivered or skipped so far."""
         return self._progress.cursor.step
 
     def __len__(self) -> int:
-        """Return the number of steps of the current epoch, equal on all ranks.
+        """Return the number of steps of the current epoch, which is equal on all ranks.
 
         Builds the index of the dataset if necessary.
         """
@@ -212,7 +212,7 @@ class Loader(Generic[B]):
         return self._planner_at(self._progress.cursor.step)
 
     def _planner_at(self, step: int) -> Planner:
-        """Return the planner of the epoch; at step 0, adopt the current rank first."""
+        """Return the planner of the epoch; if `step` is 0, update its rank first."""
         if not step:
             self._adopt(self._current_planner())
         return self._options.planner
@@ -233,15 +233,15 @@ class Loader(Generic[B]):
     def _follow(self, find_rank: RankFinder) -> None:
         """Find the rank with `find_rank`, now and at the start of each epoch.
 
-        Raises the ValueError of `_begin_at`.
+        Raises a ValueError if the rank differs in the middle of an epoch.
         """
         self._find_rank = find_rank
         self._begin_at(self._progress.cursor.begun().step)
 
     def _begin_at(self, step: int) -> None:
-        """Prepare to read from a step with the current rank of this process.
+        """Prepare to read from `step` with the current rank of this process.
 
-        Raises a ValueError if the loader reached the step with a different rank.
+        Raises a ValueError if the loader reached `step` with a different rank.
         """
         planner = self._current_planner()
         if step and planner is not self._options.planner:
@@ -337,7 +337,7 @@ class Loader(Generic[B]):
             If `names` is empty, or a name is not a str or bytes.
         KeyError
             If a column does not exist. With transforms or an adapter, the first
-            ``next()`` raises this error, and the next ``for`` delivers that batch.
+            ``next()`` raises this error, and the next ``for`` starts with that batch.
 
         Examples
         --------
@@ -354,7 +354,7 @@ class Loader(Generic[B]):
         return TupleBatches(self, names)
 
     def repeat(self, epochs: int | None = None) -> Iterator[B]:
-        """Yield the batches of consecutive epochs, by default endlessly.
+        """Yield the batches of the next `epochs` epochs; by default, never stop.
 
         Raises
         ------
@@ -367,7 +367,7 @@ class Loader(Generic[B]):
     def batch(self, step: int, epoch: int | None = None) -> B:
         """Return the batch of one step, without changing the loader's state.
 
-        `report` does not list the rows skipped here; `max_errors` does not count them.
+        `report` and `max_errors` ignore the rows that this call skips.
 
         Raises
         ------
@@ -447,9 +447,9 @@ class Loader(Generic[B]):
         """Set the epoch that the next ``for`` starts.
 
         A loop may call ``loader.set_epoch(epoch)`` before each epoch, but need not: the
-        loader counts epochs itself. The call keeps a step that `load_state_dict` or `seek`
-        has set in `epoch`. An iterator that has not delivered a batch stays valid, and
-        delivers the batches of `epoch`.
+        loader counts epochs itself. If `load_state_dict` or `seek` has set a step of
+        `epoch`, the call keeps that step. An iterator from which no batch was requested
+        stays valid, and delivers the batches of `epoch`.
         """
         epoch = non_negative_int("epoch", epoch)
         at, iterator = self._progress.cursor, self._running()
@@ -471,7 +471,7 @@ class Loader(Generic[B]):
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's state: the position after the last delivered batch.
 
-        The state has less than 400 bytes of JSON-compatible values and is equal on all
+        The state has fewer than 400 bytes of JSON-compatible values and is equal on all
         ranks. The position does not depend on batch size, world size or threads. After an
         error, the position is before the failed batch; after an epoch, it is the start of
         the next epoch. Builds the index of the dataset if necessary.
@@ -503,13 +503,13 @@ class Loader(Generic[B]):
             The result of `state_dict`, also after a round trip through JSON.
         strict : bool, default True
             Raise an error if the state was saved for a different dataset: different
-            records, file order or selection. Copies of the files are the same dataset.
+            records, file order or selection. Copies of the files count as the same.
 
         Raises
         ------
         ValueError
-            If `state` is invalid, was saved with a different order or, with `strict`, for
-            a different dataset; or if the ranks cannot divide the rest of the epoch.
+            If `state` is invalid or was saved with a different order or, with `strict`,
+            for a different dataset; or if ranks cannot divide the rest of the epoch.
         """
         planner = self._current_planner()
         saved_for, order, seed, epoch, position = checked_state(state).values()
@@ -616,7 +616,7 @@ class Loader(Generic[B]):
         return self._options.has_transforms
 
     def _upcoming(self) -> B | None:
-        """Return the first batch of the next ``for``, or None; keep the state."""
+        """Preview the next ``for``: return its first batch, or None if it is empty."""
         with copy.copy(self) as probe:
             probe._options = dataclasses.replace(
                 probe._options, num_threads=0, transform_threads=0, prefetch=1
@@ -624,7 +624,7 @@ class Loader(Generic[B]):
             return next(iter(probe), None)
 
     def _empty_batch(self) -> Batch:
-        """Return a batch of no rows after the transforms."""
+        """Return the result of the transforms for a batch of no rows."""
         readings, _ = self._options.source.readings()
         none = np.empty(0, np.int64)
         columns = _core.parse_examples(readings[0].schema._bind(), self._pool, [])
@@ -641,7 +641,7 @@ class Loader(Generic[B]):
         return self
 
     def _place_of(self, row: int) -> tuple[str, int, int] | None:
-        """Return the file, record and offset of a row of the last batch, or None."""
+        """Return (file, record, offset) of a row of the last batch; None if unknown."""
         files = self._options.source.files
         if self._has_transforms or files.is_streamed or files.on_error != "raise":
             return None

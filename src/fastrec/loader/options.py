@@ -37,7 +37,7 @@ _SMALL_REMOTE_RECORD_BYTES = 1 << 20
 
 
 class LoaderKeywords(TypedDict, total=False):
-    """The keywords of `Dataset.loader`, for the ``**options`` of adapters."""
+    """The keyword arguments of `Dataset.loader`, for the ``**options`` of adapters."""
 
     global_batch_size: int | None
     batches: Batches | None
@@ -85,7 +85,7 @@ class LoaderOptions:
         transforms: tuple[CheckedTransform, ...],
         given: Mapping[str, Any],
     ) -> LoaderOptions:
-        """Return the validated arguments of `Dataset.loader`, or raise an error."""
+        """Validate `given`, the arguments of `Dataset.loader`; return the options."""
         planner = Planner(
             source,
             given["batch_size"],
@@ -138,14 +138,14 @@ class LoaderOptions:
 
     @property
     def n_transforming(self) -> int:
-        """The number of batches that threads transform concurrently, or 0."""
+        """How many batches transform threads process at once; 0 without threads."""
         if not self.has_transforms:
             return 0
         return min(self.transform_threads, 1 if self.shares_rows else _MAX_THREADS)
 
     @property
     def n_in_transform_pool(self) -> int:
-        """The number of prefetched batches in the transform pool."""
+        """The maximum number of prefetched batches in the transform pool."""
         if not (n_transforming := self.n_transforming):
             return 0
         n_decoding = max(1, min(self.num_threads, self.prefetch // 2))
@@ -182,7 +182,7 @@ class LoaderOptions:
         )
 
     def advice(self) -> str:
-        """Return a warning about slow options, or ""."""
+        """Return a warning if the options make reading slow, otherwise ""."""
         n_active, n_transforming = self.n_in_transform_pool, self.n_transforming
         if n_active < n_transforming:
             return (

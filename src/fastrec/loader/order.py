@@ -1,6 +1,6 @@
 """Orders: the record at each position of an epoch.
 
-The core computes orders (src/cpp/loader/order.h); this module has the shuffle options.
+The core computes orders (src/cpp/loader/order.h). This module defines the shuffles.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Blocks:
     permutes the blocks and divides them among lanes. Batches draw evenly from all lanes,
     and the records within a block are permuted. The result is close to a global shuffle:
     the next record comes from one of `lanes` blocks, and the `n` records of one block are
-    spread over ``lanes * n`` positions. If the world size divides `lanes`, a rank reads
-    whole lanes.
+    spread over ``lanes * n`` positions. If `lanes` is a multiple of the world size, a
+    rank reads whole lanes.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ Shuffle: TypeAlias = "bool | Blocks | Window"
 
 
 def as_shuffle(value: object) -> Shuffle:
-    """Return the option `shuffle` if it is valid, or raise a TypeError."""
+    """Return `value` if it is a valid `shuffle` option, or raise a TypeError."""
     if isinstance(value, (Blocks, Window)):
         return value
     if isinstance(value, (bool, np.bool_)):
@@ -115,7 +115,7 @@ def as_shuffle(value: object) -> Shuffle:
 
 
 def _core_shuffle(shuffle: Shuffle, source: Source) -> _core.Shuffle:
-    """Return the core's shuffle for the records of `source`."""
+    """Convert `shuffle` to the core's type, for the records of `source`."""
     if isinstance(shuffle, Blocks):
         assert isinstance(shuffle.block_bytes, int)
         files = source.files
@@ -132,7 +132,7 @@ def _core_shuffle(shuffle: Shuffle, source: Source) -> _core.Shuffle:
 def shuffled(
     n: int, *, seed: int, epoch: int = 0, stream: int = 0
 ) -> npt.NDArray[np.int64]:
-    """Return a permutation of ``range(n)``; each `stream` gives a different one."""
+    """Return the permutation of ``range(n)`` for a seed, an epoch and a stream."""
     order = _core.Order.of(_core.Shuffle.shuffled(), n, seed, epoch, stream)
     return order.records(np.arange(n, dtype=np.int64))
 

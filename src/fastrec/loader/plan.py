@@ -1,4 +1,4 @@
-"""Plans: the records of each step of an epoch on one rank.
+"""Plans: the records that one rank reads in each step of an epoch.
 
 Ranks divide the rows of each step. Compressed files cannot be divided, so each rank reads
 whole files instead. Files are assigned in order of record count, largest first, each to
@@ -42,7 +42,7 @@ class BatchesOf:
     """A function ``batches(seed, epoch)`` for a dataset of `n_records` records.
 
     Ranks divide a batch by records, or by groups of records if `groups` is set.
-    ``groups(batch)`` returns the index of each group's first record, and the batch size.
+    ``groups(batch)`` returns the index of each group's first record and ``len(batch)``.
     """
 
     n_records: int
@@ -56,7 +56,7 @@ class BatchesOf:
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The steps of one epoch on one rank."""
+    """The steps of one epoch, as read by one rank."""
 
     order: _core.Order  # position in the epoch -> record
     grid: _core.StepGrid  # step -> positions of this rank
@@ -76,14 +76,14 @@ class EpochPlan:
         return (self.whole or self.grid).step_at(position)
 
     def begin_of(self, step: int) -> int:
-        """Return the first position of a step; for `n_steps`, the end position."""
+        """Return the first position of `step`; the end position if it is `n_steps`."""
         grid = self.whole or self.grid
         if step < self.n_steps:
             return grid.range(step)[0]
         return sum(grid.range(step - 1)) if step else 0
 
     def rows(self, step: int) -> tuple[Numbers, Numbers]:
-        """Return the positions and records of this rank's rows; -1 for padding."""
+        """Return positions and records of this rank's rows of a step; -1 is padding."""
         positions = self.grid.positions(step)
         if self.shifts is not None:
             positions = positions[positions < len(self.order)]
@@ -107,7 +107,7 @@ def padded(
 
 @dataclass(eq=False)
 class Planner:
-    """Plans the order, the steps and one rank's rows of each epoch."""
+    """Plans each epoch: the order of records, the steps, and the rows of one rank."""
 
     source: Source
     batch_size_per_rank: int | None
@@ -184,7 +184,7 @@ class Planner:
 
     @property
     def is_listed(self) -> bool:
-        """Whether ``batches=`` lists the records of each step."""
+        """Whether a function ``batches=`` determines the records of each step."""
         return self.batches is not None
 
     @property
@@ -220,7 +220,7 @@ class Planner:
         return [files[i] for i in self.shuffle.file_order(len(files), seed, epoch)]
 
     def walk_grid(self) -> _core.StepGrid:
-        """Return the grid of steps for reading without an index."""
+        """Return the step grid for reading files in order without an index."""
         return _core.StepGrid(
             n_positions=0,
             batch_size=self.global_batch_size,
@@ -229,7 +229,7 @@ class Planner:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return the parameters of the order, which a loaded state must match."""
+        """Return the order's parameters; a state to load must have the same ones."""
         shuffle, mix = self.shuffle, self.source.mix
         order: dict[str, Any] = {"shuffle": shuffle}
         if self.batches is not None:
@@ -277,7 +277,7 @@ class Planner:
     def settled(
         self, seed: int, epoch: int, step: int, phase: int
     ) -> tuple[int, int, int, int]:
-        """Return the given step; at the end of an epoch, step 0 of the next epoch."""
+        """Return the arguments, or the start of the next epoch if `step` is the end."""
         if step and step == self.plan(seed, epoch, phase).n_steps:
             epoch, step, phase = epoch + 1, 0, 0
         return seed, epoch, step, phase
@@ -300,7 +300,7 @@ class Planner:
         return EpochPlan(order, grid, len(order))
 
     def _check_shared(self, n_rows: int, what: str) -> None:
-        """Raise a ValueError if a rank would get no rows: its loss would be NaN."""
+        """Raise a ValueError if a rank would get no rows, so its loss would be NaN."""
         if 0 < n_rows < self.rank.world_size and not self.pad_last:
             hint = (
                 "pad_last=True" if self.is_listed else "drop_last=True or pad_last=True"
@@ -313,7 +313,7 @@ class Planner:
     def _plan_of_files(
         self, files_of_ranks: list[list[int]], seed: int, epoch: int
     ) -> EpochPlan:
-        """Return the plan of this rank, which reads whole files."""
+        """Return the plan of an epoch in which each rank reads whole files."""
         counts = np.array(self.source.files.n_records_by_file(), np.int64)
         rank = self.rank.rank
         sizes = [self._batch_size_of(i) for i in range(self.rank.world_size)]
@@ -355,7 +355,7 @@ class Planner:
         )
 
     def _plan_of_batches(self, batches: Batches, seed: int, epoch: int) -> EpochPlan:
-        """Return the plan of the batches that ``batches(seed, epoch)`` returns."""
+        """Return a plan whose steps are the batches from ``batches(seed, epoch)``."""
         rank, world_size, n_records = (
             self.rank.rank,
             self.rank.world_size,
@@ -413,7 +413,7 @@ class Planner:
 def assign_files(
     n_records_by_file: Sequence[int], world_size: int, max_imbalance: float
 ) -> list[list[int]] | None:
-    """Return the files of each rank, or None if ranks would be too imbalanced."""
+    """Return the files of each rank, or None if record counts would differ too much."""
     files: list[list[int]] = [[] for _ in range(world_size)]
     ranks = [
         (0, rank) for rank in range(world_size)

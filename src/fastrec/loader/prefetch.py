@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Delivered(NamedTuple):
-    """A batch to deliver, with its step and counts."""
+    """A batch to deliver, with its step, counts and skipped rows."""
 
     batch: Batch
     step: int
@@ -49,11 +49,11 @@ class Conversion:
     Attributes
     ----------
     convert : callable
-        ``convert(batch)`` returns the dict to deliver, or the argument of `finish`. The
-        consumer's thread calls `convert` in batch order, and after an interrupt again
-        for batches that were not delivered.
+        ``convert(batch)`` returns the dict to deliver or, if `finish` is set, its
+        argument. The consumer's thread calls `convert` in batch order. After an
+        interrupt, it converts undelivered batches again.
     n_ahead : int
-        The number of batches to convert ahead of the delivered one.
+        The number of later batches to convert before a batch is delivered.
     finish : callable, optional
         ``finish(converted)``, called at delivery, returns the dict to deliver.
     announce : callable, optional
@@ -67,7 +67,7 @@ class Conversion:
     announce: Callable[[Callable[[], bool] | None], None] | None = None
 
     def __call__(self, batch: Batch, places: Places | None = None) -> Batch:
-        """Convert a batch for immediate delivery."""
+        """Convert and finish a batch; an error gets a note with `places`."""
         try:
             converted: Batch = self.convert(batch)
             return converted if self.finish is None else self.finish(converted)
@@ -77,9 +77,9 @@ class Conversion:
 
 
 def with_conversion(loader: T, conversion: Conversion) -> T:
-    """Return a copy of a loader, at the same step, that converts its batches.
+    """Return a copy of `loader` that converts batches with `conversion`.
 
-    The copy has separate iterators, statistics and memory.
+    The copy starts at the same step, and has separate iterators, statistics and memory.
     """
     copied: Any = copy.copy(loader)
     copied._options = dataclasses.replace(copied._options, conversion=conversion)
@@ -87,7 +87,7 @@ def with_conversion(loader: T, conversion: Conversion) -> T:
 
 
 def _note(error: Exception, places: Places | Callable[[], Places] | None) -> None:
-    """Add a note with the locations of the batch's records to `error`."""
+    """Add a note to `error` that gives the locations of the batch's records."""
     if places is not None:
         known = places if isinstance(places, Places) else places()
         known.note_batch(error, "the conversion")
@@ -115,9 +115,9 @@ class Prefetcher:
         self._error: Exception | None = None
 
     def next(self) -> Delivered | None:
-        """Return the next batch, converted; None at the end.
+        """Return the next converted batch; None at the end of the epoch.
 
-        Raises the error of the source or the conversion when its batch is due.
+        Raises an error of the source or a conversion when the failed batch is due.
         """
         conversion, ready = self._conversion, self._ready
         while not self._is_at_end and len(ready) <= conversion.n_ahead:

@@ -1,4 +1,4 @@
-"""Progress: a loader's position in the training run, counts, times and states."""
+"""Progress: a loader's position in the training run, its counts, times and state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Iteration:
         self._gaps |= {(region.path, region.begin): region for region in regions}
 
     def add_rows(self, n_before: int, rows: Sequence[SkippedRow]) -> None:
-        """Add the skipped or masked rows of a batch after the first `n_before` rows."""
+        """Keep the first `n_before` rows of the report, and append `rows`."""
         regions = [row.region for row in rows]
         if not n_before:
             _log.warning(
@@ -49,13 +49,13 @@ class Iteration:
             self._rows[n_before:] = regions[: _MAX_REGIONS - n_before]
 
     def report(self, n_skipped: int) -> Report:
-        """Return a report of the damaged framing and the first `n_skipped` rows."""
+        """Return a report of the damaged framing and of the first `n_skipped` rows."""
         rows = self._rows[:n_skipped]
         return Report((*self._gaps.values(), *rows), n_skipped - len(rows))
 
 
 class Cursor(NamedTuple):
-    """A step of the training run, and the counts so far."""
+    """A position in the training run, and counts of the data delivered so far."""
 
     iteration: Iteration
     seed: int
@@ -69,7 +69,7 @@ class Cursor(NamedTuple):
     n_skipped: int  # rows in the report
 
     def begun(self) -> Cursor:
-        """Return the cursor of a new ``for``: in the next epoch if this one has begun."""
+        """Return the cursor of a new ``for``: the next epoch's start if `is_begun`."""
         place = (self.epoch + 1, 0, 0) if self.is_begun else self[2:5]
         return Cursor(Iteration(), self.seed, *place, False, *self[6:9], 0)
 
@@ -80,7 +80,7 @@ class Cursor(NamedTuple):
     def after(
         self, step: int, n_records: int, n_bytes: int, skipped: Sequence[SkippedRow]
     ) -> Cursor:
-        """Return the cursor after a batch, and add its skipped rows to the report."""
+        """Return the cursor after a batch, and add `skipped` to the report."""
         if skipped:
             self.iteration.add_rows(self.n_skipped, skipped)
         values = (
@@ -101,7 +101,7 @@ class Cursor(NamedTuple):
 class Progress:
     """The progress of a loader, shared with its iterators.
 
-    Threads and interrupts change the immutable `cursor` only with ``replace(old, new)``.
+    Threads and interrupts replace the immutable `cursor` with ``replace(old, new)``.
     This single C call returns False and changes nothing if `old` is not the current
     cursor. So no change is lost: if two threads move the cursor at once, one tries again.
     """
@@ -140,7 +140,7 @@ class Progress:
 
 
 def checked_state(state: object) -> dict[str, Any]:
-    """Return the values of a state as Python objects, or raise a ValueError."""
+    """Return the values of a loader's state; raise a ValueError if it is invalid."""
     keys = ("version", *_STATE)
     if isinstance(state, Mapping) and (
         state.get("version", STATE_VERSION) != STATE_VERSION

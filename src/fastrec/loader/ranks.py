@@ -50,7 +50,7 @@ ALONE = Rank(0, 1, "alone")
 
 
 def first_rank(rank: int | Rank | None, world_size: int | None) -> Rank:
-    """Return the rank passed by the caller or an adapter, or detect it."""
+    """Return the rank that was passed as an argument; detect it if it is None."""
     if isinstance(rank, Rank):
         return rank
     if rank is None and world_size is None:
@@ -63,8 +63,8 @@ def first_rank(rank: int | Rank | None, world_size: int | None) -> Rank:
 def current_rank(known: Rank) -> Rank:
     """Return the rank of this process in its process group or launcher.
 
-    Returns `known` if the caller passed that rank, or if this process has no rank, for
-    example in a worker process that unpickled the loader.
+    Returns `known` if the caller passed this rank, or if there is no process group or
+    launcher, for example in a worker process that unpickled the loader.
     """
     if known.is_given:
         return known

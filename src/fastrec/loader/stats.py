@@ -25,9 +25,9 @@ clock = time.perf_counter_ns  # monotonic
 class LoaderStats:
     """Counts of the data that a loader has delivered, and times of its loop.
 
-    The counts and times cover every ``for`` over the loader; ``loader.stats - before``
-    covers the time since `before`. `Loader.batch`, `Loader.peek` and the time between two
-    loops do not count.
+    The counts and times cover every ``for`` over the loader. To measure only a part,
+    subtract earlier statistics: ``loader.stats - earlier``. `Loader.batch`,
+    `Loader.peek` and the time between two loops do not count.
 
     Attributes
     ----------
@@ -40,8 +40,8 @@ class LoaderStats:
     waiting_s : float
         Seconds that the loop spent inside ``next()``, waiting for data.
     starting_s : float
-        Part of `waiting_s`: the first batch of each ``for``, which starts threads, builds
-        indexes and infers a schema.
+        Part of `waiting_s`: the wait for the first batch of each ``for``, which starts
+        threads, builds indexes and infers a schema.
     helping_s : float
         Part of `waiting_s`: decoding inside ``next()``, which happens if it is faster than
         waiting for a thread, and always with ``num_threads=0``. Zero with transform
@@ -88,10 +88,10 @@ class LoaderStats:
         """The bottleneck of the loop.
 
         ``"consumer"`` if the loop waits for less than a tenth of its time. Otherwise
-        ``"data"`` (reading and decoding) if `transform_threads` had no decoded batch for
-        more than a tenth of the time, or if transforms took at most half of the time that
-        the loop waited; else ``"transform"``. Empty before the first batch, and for a loop
-        with an empty body, which only measures the loader.
+        ``"data"`` (reading and decoding) if `transform_threads` lacked decoded batches
+        for over a tenth of the time or longer than they worked, or if transforms took
+        at most half of the loop's waiting time; else ``"transform"``. Empty before the
+        first batch, and for a loop with an empty body, which only measures the loader.
         """
         if not self.n_batches or self._is_empty_loop:
             return ""
@@ -110,7 +110,7 @@ class LoaderStats:
         return self.consuming_s < _EMPTY_BODY_S * self.n_batches
 
     def __sub__(self, before: LoaderStats) -> LoaderStats:
-        """Return the counts and times after `before`."""
+        """Return the counts and times since the earlier statistics `before`."""
         counts = {name: getattr(self, name) - getattr(before, name) for name in _COUNTS}
         return replace(self, **counts)
 

@@ -1,4 +1,4 @@
-"""Targets: divide a batch into inputs, labels and weights for `fit`."""
+"""Targets: divide a batch into inputs, labels and weights for ``model.fit``."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Keys: TypeAlias = "Key | Sequence[Key]"
 
 
 class Targets:
-    """Divides a batch into x, y and sample weights.
+    """Divides a batch into inputs x, labels y and sample weights.
 
-    For a list of label keys, y is a dict of columns.
+    If `label_key` is a list, y is a dict of columns.
     """
 
     def __init__(self, label_key: Keys | None, weight_key: Key | None) -> None:
@@ -52,7 +52,7 @@ class Targets:
         return [name for name in names if name not in others]
 
     def __call__(self, batch: Batch) -> tuple[Any, ...]:
-        """Return ``(x,)``, ``(x, y)`` or ``(x, y, weights)``."""
+        """Return ``(x,)`` without labels, else ``(x, y)`` or ``(x, y, weights)``."""
         columns: dict[Any, Any] = dict(batch)
         inputs = self._inputs(list(columns))
         x = _one_or_all(columns, inputs, is_one=len(inputs) == 1)

@@ -19,8 +19,8 @@ from fastrec.tasks import Task, TaskPool
 class TransformPool:
     """The threads that transform the batches of a loader, in all epochs.
 
-    If `shares_rows` is set, one thread transforms batches, and the other threads share
-    the rows of each batch in per-row transforms.
+    If ``options.shares_rows`` is true, one thread transforms batches, and the other
+    threads share the rows of each batch in per-row transforms.
     """
 
     def __init__(self, options: LoaderOptions) -> None:
@@ -31,7 +31,7 @@ class TransformPool:
         self._pools: tuple[TaskPool, TaskPool | None] | None = None
 
     def task_pools(self) -> tuple[TaskPool, TaskPool | None]:
-        """Return the pool for batches, and the pool for rows, which may be None."""
+        """Return the pools for batches and rows; the second is None if it is unused."""
         with _core.HeldLock(self._lock):
             if self._pools is None:
                 rows = TaskPool(self._n_for_rows) if self._n_for_rows else None
@@ -48,7 +48,7 @@ class TransformPool:
         return any(threads and ident in threads.idents for threads in pools)
 
     def close(self) -> None:
-        """Stop the threads when their current transforms return."""
+        """Stop each thread as soon as its current transform returns."""
         self._pools = None
 
 
@@ -71,7 +71,7 @@ class TransformedBatches:
         self._take_lock = threading.Lock()  # one thread at a time takes rows
 
     def next(self) -> Delivered | None:
-        """Return the next batch; None at the end, or if this object is closed."""
+        """Return the next batch; None at the end of the epoch or after `close`."""
         self._submit()
         while self._pools is not None:
             if self._batches[0].wait():
@@ -80,7 +80,7 @@ class TransformedBatches:
 
     # Not a part of `next`: the traceback of an error would keep the threads alive.
     def _submit(self) -> None:
-        """Submit batches until the limit of batches or of memory is reached."""
+        """Submit tasks until the limit on batches or on memory is reached."""
         if (pools := self._pools) is None:
             return
         threads, rows = pools
@@ -101,7 +101,7 @@ class TransformedBatches:
 
 
 def _run_next(ref: weakref.ref[TransformedBatches], take_lock: threading.Lock) -> None:
-    """Run the tasks of the next batch, unless the epoch has ended."""
+    """Run both tasks of the next batch, unless the batches were closed."""
     with _core.HeldLock(take_lock):
         batches = ref()
         if batches is None or batches._pools is None:

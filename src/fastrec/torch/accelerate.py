@@ -1,4 +1,4 @@
-"""Accelerate: report the end of epochs, and reject datasets divided twice."""
+"""Support for accelerate: report the end of epochs, and refuse to divide data twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastrec.loader.loader import Loader
 
 
 def _accelerate() -> Any:
-    """Return ``accelerate.state`` if this process has an Accelerator, else None."""
+    """Return the module ``accelerate.state``; None if there is no Accelerator."""
     accelerate = sys.modules.get("accelerate.state")
     # All instances share one state; creating an instance here would initialize it.
     if accelerate is None or not accelerate.PartialState._shared_state:
@@ -25,7 +25,7 @@ class Announcer:
     """Reports the running loader and its last batch to accelerate.
 
     `Accelerator.accumulate` must know the end of the epoch to apply the gradients of the
-    last, smaller group of batches.
+    last group of batches, which may be smaller.
     """
 
     remainder = 0  # no row is repeated, so gather_for_metrics keeps all rows
@@ -38,11 +38,11 @@ class Announcer:
 
     @property
     def end_of_dataloader(self) -> bool:
-        """Whether the last delivered batch ends the epoch."""
+        """Whether the batch delivered most recently is the last of its epoch."""
         return self._is_last is not None and self._is_last()
 
     def __call__(self, is_last: Callable[[], bool] | None) -> None:
-        """Announce a delivered batch; `is_last` is None at the end of the epoch."""
+        """Report a delivered batch; at the end of the epoch, `is_last` is None."""
         accelerate = _accelerate()
         if accelerate is None:
             return
@@ -75,7 +75,7 @@ def warn_of_gathering(loader: Loader[Any]) -> None:
 def check_not_divided(
     dataset: torch.utils.data.IterableDataset[object], loader: Loader[Any]
 ) -> None:
-    """Raise a ValueError if accelerate divides the batches of `dataset` among ranks.
+    """Raise a ValueError if accelerate would divide the batches of `dataset` again.
 
     A DataLoader from `Accelerator.prepare`, or from the Trainer of transformers, expects
     all records from an IterableDataset, and gives each rank a part of the records.

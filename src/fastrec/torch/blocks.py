@@ -37,7 +37,7 @@ def _locked(n_bytes: int) -> torch.Tensor:
 
 
 class BlockTensor:
-    """A block as a tensor of bytes."""
+    """The memory of a block as a tensor of bytes."""
 
     def __init__(self, block: _core.Block) -> None:
         self._address = block.address
@@ -51,7 +51,7 @@ class BlockTensor:
         )
 
     def place(self, tensor: torch.Tensor) -> int | None:
-        """Return the offset of a tensor in the block; None if it cannot be a view."""
+        """Return a tensor's offset in the block; None if it cannot be a view of it."""
         begin: int = tensor.data_ptr() - self._address
         is_inside = begin >= 0 and begin + tensor.nbytes <= len(self.bytes)
         is_aligned = begin % tensor.element_size() == 0
@@ -59,13 +59,13 @@ class BlockTensor:
 
 
 def view_at(memory: torch.Tensor, tensor: torch.Tensor, begin: int) -> torch.Tensor:
-    """Return the bytes of `memory` from `begin` as a tensor like `tensor`."""
+    """View `memory` at `begin` as a tensor with the dtype and shape of `tensor`."""
     found = memory[begin : begin + tensor.nbytes]
     return found.view(tensor.dtype).view(tensor.shape)
 
 
 def block_tensors(batch: Mapping[str, Any]) -> list[BlockTensor]:
-    """Return the blocks that hold columns of a batch."""
+    """Return a BlockTensor for each block of memory that holds columns of `batch`."""
     blocks = {}
     for column in batch.values():
         for array in _arrays(column):
@@ -90,7 +90,7 @@ def _arrays(column: Any) -> Iterator[np.ndarray[Any, Any]]:
 def copied(
     batch: Batch, copy: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[Batch, list[torch.Tensor]]:
-    """Copy a batch block by block; return its columns and the results of `copy`."""
+    """Copy each block of a batch with `copy`; return the new columns and all copies."""
     blocks = block_tensors(batch)
     columns = tensors(batch)
     places: list[tuple[BlockTensor, int] | None] = []

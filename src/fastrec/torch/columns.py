@@ -108,9 +108,9 @@ def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> TensorBat
     batch : mapping of str to column
         The columns by name, such as a batch of a loader.
     ragged : {"offsets", "nested"}, default "offsets"
-        The result for a `RaggedArray`: a `Jagged`, or a nested tensor of layout
-        ``torch.jagged`` with one ragged dimension. Columns with equal row lengths share
-        one tensor of offsets, so that torch can add the nested tensors.
+        Convert a `RaggedArray` to a `Jagged` ("offsets") or to a nested tensor with one
+        ragged dimension and layout ``torch.jagged`` ("nested"). Columns with equal row
+        lengths share one tensor of offsets, so that torch can add the nested tensors.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Iterable: the batches of a loader, in a DataLoader with any number of workers."""
+"""Iterable: batches of a loader for a DataLoader with any number of workers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
     """The batches of a loader as an iterable dataset of torch.
 
     Pass the dataset to a DataLoader with ``batch_size=None``: it yields whole batches,
-    dicts of tensors as returned by `tensors`. For any number of workers, the loader's
-    batches arrive in its order: worker `w` of `n` reads the steps `w`, ``w + n`` and so on.
+    dicts of tensors as returned by `tensors`. Any number of workers keeps the order
+    of the loader's batches: worker `w` of `n` reads the steps `w`, ``w + n`` and so on.
     With at most one worker, the loader's own threads decode; with more workers, each
     worker decodes in one thread. `fastrec.torch.loader` needs no workers and is usually
     faster, because workers copy batches into shared memory.
@@ -107,7 +107,7 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the last pass in this process, or of the last `set_epoch`."""
+        """The epoch set by `set_epoch`, or reached by passes in this process."""
         return self._loader.epoch
 
     @property
@@ -121,7 +121,7 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
         return self._loader.report
 
     def __len__(self) -> int:
-        """Return the number of steps at `epoch`, summed over all workers."""
+        """Return the number of steps in the current epoch, summed over all workers."""
         return len(self._loader)
 
     def __repr__(self) -> str:
@@ -143,7 +143,7 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
         return _Pass(self._loader, self._shared)
 
     def _check(self) -> None:
-        """Raise a ValueError if a pass would lose or repeat records of other ranks."""
+        """Update the rank; raise a ValueError if ranks would lose or repeat records."""
         self._loader._follow(self._loader._find_rank)
         check_not_divided(self, self._loader)
 
@@ -153,7 +153,7 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
 
 
 def _check_not_stacked(caller: object) -> None:
-    """Raise a ValueError if a DataLoader would stack whole batches."""
+    """Raise a ValueError if `caller`, a DataLoader's fetcher, would stack batches."""
     fetch, collate = torch.utils.data._utils.fetch, torch.utils.data.default_collate
     if (
         isinstance(caller, fetch._IterableDatasetFetcher)
@@ -174,10 +174,10 @@ _SEED_BIAS = 1 << 63  # seeds are unsigned, words are signed
 
 
 class _SharedEpoch:
-    """Memory that a dataset's process shares with its workers: epochs and positions.
+    """Epochs and positions, in memory that a process shares with its workers.
 
     A DataLoader calls ``__iter__`` in every worker once per pass, but not in the parent.
-    So all processes share three rows of words. Row 0: the number of calls of `set`, the
+    So all processes share rows of integers. Row 0: the number of calls of `set`, the
     epoch and the seed of the next pass. Row 1, for each worker: the number of calls of
     `set` before its pass, plus one. Row 2, for each worker: the position of its state.
     """
@@ -224,12 +224,12 @@ class _SharedEpoch:
         return False
 
     def resume(self, worker: int, position: int, seed: int) -> None:
-        """Share the position and the seed of a worker's loaded state."""
+        """Share the position and the seed of a worker's state with all processes."""
         self._words[0, 2] = seed - _SEED_BIAS
         self._words[2, worker] = position
 
     def finish(self, worker: int, epoch: int) -> None:
-        """Move to the next epoch, and do not count the finished pass of a worker."""
+        """Move to the next epoch; the pass of `worker` in `epoch` does not count."""
         self._words[0, 1] = epoch + 1
         self._words[1, worker] -= 1
 
@@ -243,7 +243,7 @@ class _SharedEpoch:
         return int(positions[worker]), worker
 
     def check(self) -> None:
-        """Raise a RuntimeError if this worker shares no memory with its parent."""
+        """Raise a RuntimeError if this worker does not share memory with its parent."""
         parent = multiprocessing.parent_process()
         if parent is None or parent.pid != self._owner:
             raise RuntimeError(
@@ -284,7 +284,7 @@ class _Pass(Iterator[TensorBatch]):
         self._begin_at(self._worker)
 
     def _begin_at(self, turn: int) -> None:
-        """Begin `turn` steps after the loader's step."""
+        """Start `turn` steps after the loader's current step."""
         self._begin = self._loader._progress.cursor
         self._step = self._begin.step + turn  # the next step, with several workers
         self._state: dict[str, Any] = {}  # of the loader; empty until state_dict
@@ -294,7 +294,7 @@ class _Pass(Iterator[TensorBatch]):
             self._batches = iter(self._loader)
 
     def _resume(self, state: Mapping[str, Any]) -> None:
-        """Resume at the earliest position in the loaded states of all workers."""
+        """Resume from `state` at the earliest position that any worker has loaded."""
         position, first = self._shared.resumed_at(self._n_workers)
         self._loader.load_state_dict({**state, "position": position})
         self._is_finished = self._loader.epoch != state["epoch"]  # at its end
@@ -348,7 +348,7 @@ class _Pass(Iterator[TensorBatch]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Move to a state of this worker; the number of workers must be unchanged.
 
-        Batch size and world size may differ: the rest of the epoch is delivered once.
+        Batch size and world size may differ; the rest of the epoch is delivered once.
         """
         if set(state) != _STATE_KEYS:
             raise ValueError(

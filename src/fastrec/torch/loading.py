@@ -67,8 +67,8 @@ def loader(
 
     On the CPU, tensors share the memory of the batch, and nothing is copied. For a CUDA
     device, a separate stream copies each block of columns from page-locked memory, while
-    the loop uses the previous batch. Only the stream that is current at the delivery of a
-    batch waits for its copy.
+    the loop uses the previous batch. When a batch is delivered, only the current stream
+    waits for its copy.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def loader(
     process_group : torch.distributed.ProcessGroup, optional
         The processes that divide the data, by default all of torch.distributed. For
         tensor or pipeline parallelism, pass ``mesh["dp"].get_group()``. An epoch begins
-        with this process's rank and world size in the group, unless passed as options.
+        with this process's rank and world size in the group, unless options set them.
     **options
         Options of `fastrec.Dataset.loader`, if `source` is a Dataset.
 
@@ -211,20 +211,20 @@ class SideStream:
         return self._stream.record_event(torch.cuda.Event(blocking=True))
 
     def join(self, event: torch.cuda.Event, copies: list[torch.Tensor]) -> None:
-        """Make later computation wait for `event`, and keep the copies until then."""
+        """Make the current stream wait for `event`, and mark `copies` as used by it."""
         current = torch.cuda.current_stream(self._device)
         current.wait_event(event)
         for copy in copies:
             copy.record_stream(current)  # allocated on the copy stream
 
     def finish(self) -> None:
-        """Wait for all copies."""
+        """Wait until all copies are complete."""
         self._stream.synchronize()
 
 
 @dataclass
 class _UnderWay:
-    """A batch that is being copied; `event` is set once all copies have begun."""
+    """A batch that is being copied; `event` is set once all its copies have begun."""
 
     batch: Batch
     event: Any = None
@@ -268,14 +268,14 @@ class CopiesAhead:
             return columns, copies, under_way.event
 
     def finish(self, arriving: _Arriving) -> Batch:
-        """Return the columns; later computation waits for their copies."""
+        """Return the columns on the device; later computation waits for the copies."""
         assert self._side is not None
         columns, copies, event = arriving
         self._side.join(event, copies)
         return as_asked(columns, self._ragged)
 
     def _release(self, side: SideStream) -> None:
-        """Release copied batches; wait for the oldest batch if there are many."""
+        """Release the batches whose copies are complete; wait if too many are not."""
         while self._under_way:
             oldest = self._under_way[0]
             if oldest.event is None:  # a signal came while its copies were begun
@@ -296,7 +296,7 @@ def _wait(side: SideStream, under_way: deque[_UnderWay], process_id: int) -> Non
 
 @dataclass(frozen=True)
 class GroupRank:
-    """Finds the rank of a loader in a process group; raises if ranks contradict."""
+    """Finds the rank of this process in a group, and rejects a different given rank."""
 
     process_group: torch.distributed.ProcessGroup | None
     keeps: bool = False  # keep the rank of the loader

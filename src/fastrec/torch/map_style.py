@@ -117,7 +117,7 @@ class Rows(Sequence[Row]):
 
 
 def _of_row(row: Row, ragged: RaggedAs) -> Row:
-    """Return the values of a row as tensors, if torch supports them."""
+    """Return the row with its arrays and numbers as tensors; bytes stay unchanged."""
     arrays = {
         name: np.array(value) if isinstance(value, np.generic) else value
         for name, value in row.items()
@@ -129,8 +129,8 @@ def collate(rows: Sequence[Any]) -> Any:
     """Collate rows into a batch: the ``collate_fn`` of a DataLoader over a `Dataset`.
 
     The tensors share the memory of the batch, and ragged columns are converted as by
-    `tensors`. Torch's ``default_collate``, which copies, collates rows that another
-    dataset has picked one by one, such as `torch.utils.data.ConcatDataset`.
+    `tensors`. If another dataset, such as `torch.utils.data.ConcatDataset`, has picked
+    the rows one by one, torch's ``default_collate`` copies and stacks them.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def collate(rows: Sequence[Any]) -> Any:
     Raises
     ------
     ValueError
-        If ``default_collate`` cannot stack the rows of a column, which the message names.
+        If ``default_collate`` cannot stack the rows of a column; the message names it.
     """
     if isinstance(rows, Rows):
         return rows.tensors()

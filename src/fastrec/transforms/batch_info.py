@@ -19,7 +19,7 @@ _N_COLUMNS = 4  # file, record in the file, begin and end of its frame
 
 @dataclass(frozen=True)
 class Places:
-    """The files and offsets of the rows of one batch."""
+    """The location of each row of a batch: file, record and byte offsets."""
 
     files: Sequence[str]
     # Per row: file, record in the file, begin and end of its frame. An end of -1 is
@@ -40,7 +40,7 @@ class Places:
         return dataclasses.replace(self, numbers=self.numbers[rows])
 
     def note_batch(self, error: BaseException, what: str) -> None:
-        """Add a note to `error` with the function `what` and the batch's locations."""
+        """Add a note to `error` with `what` and the first and last row's location."""
         rows = np.flatnonzero(self.numbers[:, 0] >= 0)
         text = f"in {what}, {len(rows):,} {'row' if len(rows) == 1 else 'rows'}"
         if len(rows):
@@ -50,7 +50,7 @@ class Places:
         add_note(error, text)
 
     def describe_row(self, row: int, what: str) -> str:
-        """Return the location of a row that was passed to the function `what`."""
+        """Return a text that locates a row passed to the function named `what`."""
         return f"in {what}, row {row}{self.context}: {self._place(row)}"
 
     def _place(self, row: int) -> str:
@@ -60,7 +60,7 @@ class Places:
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """The position of a batch in the training run: the `info` of a transform.
+    """The position of a batch in the training run, passed to transforms as `info`.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class BatchInfo:
         return self._rng(i, 0)
 
     def _rng(self, i: int, stream: int) -> np.random.Generator:
-        """Return the random generator `stream` of a row; streams do not overlap."""
+        """Return a row's generator for a random stream; streams do not overlap."""
         key = np.array([self.seed, self.epoch], dtype=np.uint64)
         counter = np.array([0, 0, stream, self.positions[i]], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=counter))
@@ -126,7 +126,7 @@ class BatchInfo:
         return dataclasses.replace(self, positions=positions, records=records)
 
     def _without(self, rows: Sequence[int | None], *, masks: bool) -> BatchInfo:
-        """Return a copy with `rows` masked or removed."""
+        """Return a copy with `rows` masked if `masks` is true, else removed."""
         known = [row for row in rows if row is not None]
         if masks:
             return self._masked(known)

@@ -1,4 +1,4 @@
-"""Calls of user functions: optional arguments, and parts of a batch in threads."""
+"""Calls of user functions: pass optional arguments, and divide work among threads."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def share(
     threads: TaskPool | None,
     per_thread: int,
 ) -> None:
-    """Apply each function to its ``range(n)``, in this thread and in `threads`.
+    """Process ``range(n)`` for each (function, n), in this thread and in `threads`.
 
     ``function(begin, end)`` processes one part of the range; each thread gets about
     `per_thread` parts. Raises the error of the first part that failed.

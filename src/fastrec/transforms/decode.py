@@ -1,4 +1,4 @@
-"""DecodeStrings: decode byte strings of images and stored arrays."""
+"""DecodeStrings: decode images and arrays that are stored as byte strings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DecodeStrings:
             self._images = ImageDecoder(limits, images)
 
     def n_bytes(self, batch: Batch) -> int:
-        """Return the size of the decoded columns of a batch in bytes."""
+        """Return the size in bytes that the columns of `batch` have after decoding."""
         encoded: Mapping[Any, Any] = batch
         return sum(
             _n_strings(encoded[name]) * math.prod(shape) * dtype.itemsize
@@ -70,7 +70,7 @@ class DecodeStrings:
         )
 
     def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
-        """Return `batch` with decoded columns."""
+        """Return `batch` with its image and array columns decoded."""
         n_rows = len(info.positions)
         encoded: Mapping[Any, Any] = batch
         columns = {
@@ -107,7 +107,7 @@ class DecodeStrings:
         begin: int,
         end: int,
     ) -> None:
-        """Decode strings of a column; append (row, column, error) to `failed`."""
+        """Decode strings `begin` to `end` of a column, and add errors to `failed`."""
         strings, begins, item = column.strings, column.begins, column.item
         row = int(np.searchsorted(begins, begin, side="right")) - 1
         for i in range(begin, end):
@@ -135,7 +135,7 @@ def _column(
     n_rows: int,
     info: BatchInfo,
 ) -> _Column:
-    """Return a column with newly allocated arrays."""
+    """Return a column to decode, with newly allocated arrays for the results."""
     inner, dtype = _shape_and_dtype(item)
     n_strings = _n_strings(encoded)
     arrays = _empty((n_strings, *inner), dtype, info)
@@ -166,7 +166,7 @@ def _n_strings(strings: BytesArray | RaggedArray) -> int:
 def _empty(
     shape: tuple[int, ...], dtype: np.dtype[Any], info: BatchInfo
 ) -> npt.NDArray[Any]:
-    """Return an uninitialized array, in memory of the batch's pool if it has one."""
+    """Return an uninitialized array, from the batch's memory pool if it has one."""
     n_bytes = math.prod(shape) * dtype.itemsize
     if info._pool is None or not n_bytes:
         return np.empty(shape, dtype)
@@ -177,7 +177,7 @@ def _empty(
 def _located(
     error: Error, column: _Column, place: str, info: BatchInfo, row: int
 ) -> Error:
-    """Return `error` with its file, record, byte and feature."""
+    """Return a copy of `error` with the file, record, byte and feature of the value."""
     feature = column.key.decode(errors="backslashreplace")
     path, record, begin = None, row, None
     if info._places is not None:

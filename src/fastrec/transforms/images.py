@@ -1,4 +1,4 @@
-"""Images: decode image files to pixels, and encode pixels, with OpenCV."""
+"""Images: decode image files to pixels, and encode pixels as PNG, with OpenCV."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _opencv() -> Any:
 
 
 class ImageDecoder:
-    """Decodes images into arrays of one size."""
+    """Decodes each image into an array of the shape that its Image spec defines."""
 
     def __init__(self, limits: Limits, specs: Iterable[Image]) -> None:
         self._cv2 = _opencv()
@@ -88,7 +88,7 @@ class ImageDecoder:
     def _antialiased(
         self, image: npt.NDArray[np.uint8], width: int, height: int, mode: str
     ) -> Any:
-        """Return a smaller image whose pixels are weighted means of source pixels."""
+        """Resize `image`; each new pixel is a weighted mean of source pixels."""
         size, data = (image.shape[1], image.shape[0]), np.ascontiguousarray(image)
         pillow = self._pillow
         whole = pillow.frombuffer(mode, size, data, "raw", mode, 0, 1)
@@ -114,7 +114,7 @@ class ImageDecoder:
     def _checked_size(
         self, data: npt.NDArray[np.uint8], spec: Image
     ) -> tuple[int, int]:
-        """Return the width and height of an image, or raise an Error."""
+        """Return an image's width and height; raise an Error if it is not allowed."""
         size = _core.image_size(data)
         if size is None:
             looks = _core.describe_foreign(data) or f"{data.size} bytes"
@@ -164,7 +164,7 @@ class ImageDecoder:
         return image
 
     def _pixels(self, data: npt.NDArray[np.uint8], channels: int) -> Any:
-        """Return the decoded image as gray, RGB or RGBA."""
+        """Decode `data` to gray, RGB or RGBA pixels, depending on `channels`."""
         cv2 = self._cv2
         if channels != _RGBA:
             # Not cvtColor, whose threads would compete with those of the loader.
@@ -183,7 +183,7 @@ class ImageDecoder:
 def _has_room(file: bytes) -> bool:
     """Return whether a PNG file is as long as its chunks declare.
 
-    OpenCV allocates the declared lengths::
+    OpenCV allocates memory for the declared lengths. The layout of a file is::
 
         | signature: 8 | length: 4 | type: 4 | data | checksum: 4 | length: 4 | ...
     """
@@ -194,7 +194,7 @@ def _has_room(file: bytes) -> bool:
 
 
 def encoded_images(rows: npt.NDArray[Any], spec: Image) -> BytesArray:
-    """Return rows of pixels as PNG files, which are lossless."""
+    """Encode the pixels of each row as a PNG file, which is lossless."""
     if rows.shape[1:] != spec.row_shape or rows.dtype != spec.dtype:
         raise ValueError(
             f"rows must be {spec.dtype} of shape {spec.row_shape}, as in {spec!r}, got "

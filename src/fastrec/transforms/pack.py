@@ -1,4 +1,4 @@
-"""Packing: join variable-length rows into rows of one length."""
+"""Packing: join variable-length records into rows of equal length."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pack_columns(
     rows: int | None = None,
     truncate: bool = False,
 ) -> Callable[[Batch, BatchInfo], Batch]:
-    """Make a transform that joins the rows of ragged columns into rows of one length.
+    """Make a transform that packs variable-length records into rows of equal length.
 
     Records fill a row in order; a record that does not fit begins the next row. With
     ``batches=fr.samplers.pack(...)`` and the same `length`, the rows equal those that the

@@ -66,7 +66,7 @@ class PerRow:
         begin: int,
         end: int,
     ) -> None:
-        """Fill some rows of all columns; padding and failed rows are zero."""
+        """Fill rows `begin` to `end`, with zeros for padding and failed rows."""
         for i in range(begin, end):
             if info.positions[i] >= 0:
                 try:
@@ -116,7 +116,7 @@ class PerRow:
 
 
 def _checked_row(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return `value` as a row of `column`, or raise if it would wrap or broadcast."""
+    """Return `value` as a row of `column`; raise if its shape or type does not fit."""
     array = np.asarray(value)
     if array.shape != column.shape[1:]:
         raise ValueError(
@@ -160,8 +160,8 @@ def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec | str]) -> P
     Raises
     ------
     TypeError, ValueError
-        If `out` is invalid; when reading, if a value is missing, or its shape or dtype
-        differs from `out`. Integers of other sizes are converted if they are in range.
+        If `out` is invalid; when reading, if a result lacks a column or has a different
+        shape or dtype than in `out`. Integers are converted if they are in range.
 
     Examples
     --------
