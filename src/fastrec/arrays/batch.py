@@ -37,7 +37,7 @@ def n_rows(batch: Batch) -> int:
 
 
 def row_of(batch: Batch, i: int) -> Row:
-    """Return a copy of row `i` of a batch: a dict with a short repr."""
+    """Return a copy of row `i` of a batch, as a dict with a short repr."""
     return _core.BatchRows(batch).row(i)
 
 
@@ -47,7 +47,7 @@ def rows_of(batch: Batch) -> Iterator[Row]:
 
 
 def value_of(column: Any, i: int) -> Any:
-    """Return a copy of row `i`; the core calls this function for uncommon columns."""
+    """Return a copy of row `i` of a column that the core does not read itself."""
     value = column[i]
     arrays = (np.ndarray, BytesArray, RaggedArray, SparseArray)
     return copy.copy(value) if isinstance(value, arrays) else value
@@ -155,7 +155,7 @@ def concat_batches(batches: Sequence[Mapping[str, Array]]) -> Batch:
 
 
 def concat_columns(arrays: Sequence[Any]) -> Any:
-    """Concatenate arrays with equal row types, or raise a ValueError."""
+    """Concatenate columns; raise a ValueError if their row types differ."""
     kinds = list(map(describe_rows, arrays))
     for i, kind in enumerate(kinds):
         if kind != kinds[0]:

@@ -112,7 +112,7 @@ class BytesArray(Rows):
 
     @classmethod
     def from_list(cls, values: Sequence[Any]) -> BytesArray:
-        """Make an array from a list of strings, or from nested lists of one shape.
+        """Make a BytesArray from a list of strings, or from nested lists of strings.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ class BytesArray(Rows):
 
     @property
     def dtype(self) -> np.dtype[np.object_]:
-        """``dtype('O')``, the dtype of ``numpy.asarray`` of this array."""
+        """``dtype('O')``, the dtype of the ndarray that ``numpy.asarray`` returns."""
         return np.dtype(object)
 
     @property
@@ -347,7 +347,7 @@ class BytesArray(Rows):
         return position
 
     def _run(self, first: int, shape: tuple[int, ...]) -> BytesArray:
-        """Return a view of adjacent strings, beginning at string `first`."""
+        """Return the strings from index `first` as a view with shape `shape`."""
         offsets = self.offsets[first : first + math.prod(shape) + 1]
         return BytesArray._wrap(self.data, offsets, shape)
 
@@ -355,7 +355,7 @@ class BytesArray(Rows):
         return self.data[self.offsets[position] : self.offsets[position + 1]].tobytes()
 
     def _take(self, positions: NDArray[np.integer[Any]]) -> BytesArray:
-        """Copy the strings at `positions` into an array of the shape of `positions`."""
+        """Copy the strings at `positions` to an array of the same shape."""
         starts = self.offsets[positions.ravel()]
         ends = self.offsets[positions.ravel() + 1]
         offsets = offsets_from(ends - starts)
@@ -367,7 +367,7 @@ class BytesArray(Rows):
         return BytesArray._wrap(data, offsets, positions.shape)
 
     def _joined(self, selected: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
-        """Return a view of the bytes of all strings, or a copy of selected strings."""
+        """Return the bytes of all strings, or a copy of those of `selected` strings."""
         if selected is None or selected.all():
             return self.data[self.offsets[0] : self.offsets[-1]]
         return self._take(np.flatnonzero(selected)).data
@@ -400,7 +400,7 @@ class BytesArray(Rows):
 
 
 def reshaped(values: Any, shape: tuple[int, ...]) -> Any:
-    """Reshape an ndarray or BytesArray without a copy."""
+    """Reshape an ndarray or BytesArray; contiguous values are not copied."""
     if isinstance(values, BytesArray):
         return BytesArray._wrap(values.data, values.offsets, shape)
     return np.reshape(values, shape)

@@ -1,4 +1,4 @@
-"""Code shared by the array types: items, offsets, shapes, indices and reprs."""
+"""Base class of the array types, and functions for offsets, indices and reprs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EDGE_ITEMS = 3  # items at each end of an abridged repr
 
 
 class Rows:
-    """Base class of the array types, which store the attributes named in `_parts`."""
+    """Base class of the array types; `_parts` names the attributes of a subclass."""
 
     __slots__ = ("__weakref__",)
     __hash__ = None  # type: ignore[assignment]
@@ -31,7 +31,7 @@ class Rows:
 
     @property
     def dtype(self: Any) -> np.dtype[Any]:
-        """The dtype of the innermost values; object for bytes."""
+        """The dtype of the innermost values; object for byte strings."""
         dtype: np.dtype[Any] = self.values.dtype
         return dtype
 
@@ -42,7 +42,7 @@ class Rows:
 
     @classmethod
     def _wrap(cls, *parts: Any) -> Self:
-        """Make an array from valid parts, without checks."""
+        """Make an array from the attributes in `_parts`, without checking them."""
         array = cls.__new__(cls)
         for name, part in zip(cls._parts, parts, strict=True):
             setattr(array, name, part)
@@ -103,7 +103,7 @@ class Rows:
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def _is_numpy(self) -> bool:
-        """Return whether no part is a JAX tracer or placeholder."""
+        """Return whether all attributes are NumPy arrays or tuples, not JAX tracers."""
         return all(
             part._is_numpy()
             if isinstance(part, Rows)
@@ -135,7 +135,7 @@ def _item_text(item: Any) -> str:
 
 
 def describe_rows(array: Any) -> str:
-    """Describe the rows of `array`; equal descriptions allow concatenation."""
+    """Return the row type of `array` as text; equal types allow concatenation."""
     kind = getattr(array, "_kind", None) or str(array.dtype)
     if kind == "ragged":
         return f"ragged rows of {describe_rows(array.values)}"
@@ -145,7 +145,7 @@ def describe_rows(array: Any) -> str:
 
 
 def equal_values(a: Any, b: Any) -> bool:
-    """Return whether parts of two arrays are equal; NaN equals NaN."""
+    """Return whether two arrays' attributes `a` and `b` are equal; NaN equals NaN."""
     if isinstance(a, Rows):
         return a.equals(b)
     if not isinstance(a, np.ndarray):
@@ -176,7 +176,7 @@ def as_offsets(values: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def offsets_from(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return the n + 1 offsets of n adjacent runs with these lengths."""
+    """Return the n + 1 offsets of n adjacent runs with these `lengths`."""
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -191,7 +191,7 @@ def run_positions(
 
 
 def as_shape(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
-    """Return `shape` as a tuple of sizes, or raise a ValueError."""
+    """Return `shape` as a tuple of ints; raise a ValueError if one is negative."""
     sizes = (shape,) if isinstance(shape, SupportsIndex) else shape
     checked = tuple(operator.index(size) for size in sizes)
     if any(size < 0 for size in checked):
@@ -207,7 +207,7 @@ def is_int(index: object) -> bool:
 
 
 def row_number(index: SupportsIndex, size: int, axis: int = 0) -> int:
-    """Return `index` as a non-negative position, or raise an IndexError."""
+    """Return `index` as a position from 0; raise an IndexError if out of bounds."""
     i = operator.index(index)
     if not -size <= i < size:
         raise IndexError(f"index {i} is out of bounds for axis {axis} with size {size}")
@@ -226,7 +226,7 @@ def row_numbers(index: Any, n_rows: int) -> NDArray[np.integer[Any]]:
 
 
 def as_fill(fill: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Convert `fill` to `dtype`; raise if an integer or bool dtype alters the value."""
+    """Convert `fill` to `dtype`; an integer or bool dtype must represent it exactly."""
     array = np.asarray(fill)
     try:
         with np.errstate(invalid="ignore"):
@@ -251,7 +251,7 @@ def encoded(value: object, name: str) -> bytes:
 
 
 def flattened(values: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """Return the leaves and the shape of nested lists."""
+    """Return the innermost items and the shape of nested lists of equal lengths."""
     level = list(values)
     shape: tuple[int, ...] = (len(level),)
     while level and isinstance(level[0], (list, tuple)):

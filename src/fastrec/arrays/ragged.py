@@ -106,7 +106,7 @@ class RaggedArray(Rows):
     def from_list(
         cls, rows: Sequence[Any], dtype: DTypeLike | None = None
     ) -> RaggedArray:
-        """Make an array from a list of rows.
+        """Make a RaggedArray from a list of rows.
 
         Parameters
         ----------
@@ -219,7 +219,7 @@ class RaggedArray(Rows):
         ------
         ValueError
             If a row is longer than `length` and `truncate` is False, or `fill` is
-            not a value of the integer or bool dtype of the values.
+            not a value of the values' integer or bool dtype.
         TypeError
             If the values are byte strings and `fill` is neither a string nor 0.
 
@@ -237,7 +237,7 @@ class RaggedArray(Rows):
         Returns
         -------
         SparseArray
-            An array of shape ``(rows, longest, *inner)``, one ``longest`` per level.
+            An array with the same shape as the result of `to_padded`.
 
         Examples
         --------
@@ -284,7 +284,7 @@ class RaggedArray(Rows):
     def _splits(
         self, offsets: NDArray[np.int64]
     ) -> NDArray[np.int64] | NDArray[np.int32]:
-        """Return `offsets` in the dtype of `self.row_splits`, or int64 if too large."""
+        """Return `offsets` in the dtype of `row_splits`, or as int64 if too large."""
         small = self.row_splits.dtype == np.int32
         if small and offsets[-1] <= np.iinfo(np.int32).max:
             return offsets.astype(np.int32)
@@ -306,7 +306,7 @@ class RaggedArray(Rows):
         truncate: bool,
         where: str,
     ) -> NDArray[Any] | BytesArray:
-        """Pad this level to ``lengths[0]``, and nested levels to the other lengths."""
+        """Pad rows to ``lengths[0]``, and nested rows to the next length per level."""
         width = self._width(lengths[0] if lengths else None)
         too_long = np.flatnonzero(self.lengths > width)
         if too_long.size and not truncate:
@@ -339,7 +339,7 @@ Array: TypeAlias = NDArray[Any] | BytesArray | RaggedArray
 
 
 def values_from(values: list[Any], dtype: DTypeLike | None) -> Array:
-    """Convert a list of values to an array of the type that fits the values."""
+    """Convert a list to an ndarray, BytesArray or RaggedArray, whichever fits."""
     if any(
         isinstance(x, (list, tuple, BytesArray, RaggedArray))
         or (isinstance(x, np.ndarray) and x.ndim)
@@ -363,7 +363,7 @@ def values_from(values: list[Any], dtype: DTypeLike | None) -> Array:
 
 
 def pad_bytes(values: BytesArray, mask: NDArray[np.bool_], fill: object) -> BytesArray:
-    """Return `values` where `mask` is True, and `fill` elsewhere."""
+    """Return a BytesArray with `values` where `mask` is True, and `fill` elsewhere."""
     filler = b"" if is_int(fill) and fill == 0 else encoded(fill, "fill")
     lengths = np.full(mask.shape + values.shape[1:], len(filler))
     lengths[mask] = values.lengths

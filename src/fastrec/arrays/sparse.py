@@ -1,4 +1,4 @@
-"""SparseArray: the nonzero values of an array and their indices.
+"""SparseArray: an array stored as values and their indices.
 
 ::
 
@@ -140,14 +140,14 @@ class SparseArray(Rows):
         )
 
     def to_dense(self, fill: ArrayLike = 0) -> Any:
-        """Return a dense array, with `fill` for missing values.
+        """Return a dense array, with `fill` at indices that have no value.
 
         If an index occurs twice, the last value is used.
 
         Parameters
         ----------
         fill : scalar, default 0
-            The missing values. For byte strings, 0 means ``b""``.
+            The value to fill in. For byte strings, 0 means ``b""``.
 
         Returns
         -------
@@ -167,7 +167,7 @@ class SparseArray(Rows):
     def tolist(self) -> list[Any]:
         """Return the dense rows as nested lists of Python values.
 
-        Missing values are 0, or ``b""`` for byte strings.
+        Indices without a value get 0, or ``b""`` for byte strings.
         """
         rows: list[Any] = self.to_dense().tolist()
         return rows

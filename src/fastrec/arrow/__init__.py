@@ -1,7 +1,7 @@
 """Read TFRecord files as Arrow tables in pyarrow, polars, DuckDB and pandas.
 
 Datasets and loaders implement the Arrow PyCapsule Interface, which does not require
-pyarrow. `RecordBatch` wraps one batch; `RecordBatchReader` adds options.
+pyarrow. `RecordBatch` wraps one batch; `RecordBatchReader` adds options to a dataset.
 
 >>> import fastrec as fr
 >>> ds = fr.open("train-*.tfrecord")  # doctest: +SKIP

@@ -14,7 +14,7 @@ from fastrec.options import positive_int
 
 
 class Table(Protocol):
-    """The part of a dataset or loader that a reader uses."""
+    """The method of a dataset or loader that a RecordBatchReader calls."""
 
     def _table_loader(self, batch_size: int | None, num_threads: int | None) -> Any: ...
 
@@ -116,7 +116,7 @@ class RecordBatchReader:
     def __arrow_c_schema__(self) -> object:
         """Return a capsule ``arrow_schema`` with the names and types of the columns.
 
-        Nothing is decoded, except the first batch if there are transforms.
+        No records are decoded, except the first batch if there are transforms.
         """
         # The schema does not depend on the batch size; choosing a size would
         # decode records.
@@ -137,7 +137,7 @@ class RecordBatchReader:
         return _core.arrow_array_stream(field, (batch._values for batch in batches))
 
     def _begin(self) -> tuple[Field, Iterator[RecordBatch]]:
-        """Return the columns as a Field, and an iterator over the batches."""
+        """Return a Field that describes the columns, and an iterator over batches."""
         loader = self._source._table_loader(self._batch_size, self._num_threads)
         batches: Iterable[Batch] = loader
         sample: Batch | None = None
@@ -155,7 +155,7 @@ class RecordBatchReader:
     def _record_batch(
         self, batch: Batch, loader: Any, n_before: int = 0
     ) -> RecordBatch:
-        """Convert the last delivered batch, which follows `n_before` rows."""
+        """Convert the batch that the loader delivered last, after `n_before` rows."""
         any_width = loader.dataset._any_width_columns()
         try:
             return RecordBatch(batch, self._text, self._optional, _any_width=any_width)

@@ -30,7 +30,7 @@ from fastrec.hints import no_column
 
 
 class Field(NamedTuple):
-    """A column's name and type, as a format string of the C data interface."""
+    """A column's name, and its type as a format string of the C data interface."""
 
     name: str
     format: str
@@ -39,7 +39,7 @@ class Field(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The buffers of an array; the first is its validity bitmap, or None."""
+    """An Arrow array's buffers; the first is a validity bitmap (None: no nulls)."""
 
     length: int
     null_count: int
@@ -142,7 +142,7 @@ class RecordBatch:
         return [field.name for field in self._field.children]
 
     def _by_column(self) -> Iterator[RecordBatch]:
-        """Yield one batch per column, which does not keep other columns in memory."""
+        """Yield one RecordBatch per column. Each keeps only its column in memory."""
         columns = zip(self._field.children, self._values.children, strict=True)
         for field, values in columns:
             batch = copy.copy(self)
@@ -166,7 +166,7 @@ class RecordBatch:
 
 
 def _text_name(key: object) -> str:
-    """Return a column name as UTF-8 text without NULs, or raise an error."""
+    """Return `key` as a str if it is UTF-8 without NULs; otherwise raise an error."""
     if not isinstance(key, (str, bytes)):
         raise TypeError(f"column names must be str or bytes, got {key!r}")
     name = name_of(key)
@@ -177,7 +177,7 @@ def _text_name(key: object) -> str:
 
 
 def type_names(struct: Field) -> dict[str, str]:
-    """Return the Arrow types of columns by name, such as ``large_list<int64>``."""
+    """Return the Arrow type of each column by name, such as ``large_list<int64>``."""
     return {field.name: _type_name(field) for field in struct.children}
 
 
@@ -192,7 +192,7 @@ def _type_name(field: Field) -> str:
 def _column(
     column: Any, is_text: bool, is_optional: bool, has_any_width: bool
 ) -> tuple[Field, Values]:
-    """Convert a column to Arrow; an error about one row has the row as `record`."""
+    """Convert a column to Arrow; a SchemaError's `record` is the invalid row."""
     is_padded = isinstance(column, (np.ndarray, BytesArray)) and column.ndim > 1
     if has_any_width and is_padded:
         column = rows_of_one_length(column)
@@ -281,7 +281,7 @@ def _check_text(column: Any) -> None:
 
 
 def _row_of(value: int, column: Any) -> int:
-    """Return the row that contains the value with number `value`."""
+    """Return the number of the row that contains the value with number `value`."""
     if isinstance(column, RaggedArray):
         item = _row_of(value, column.values)
         return int(np.searchsorted(column.row_splits, item, "right")) - 1
@@ -289,7 +289,7 @@ def _row_of(value: int, column: Any) -> int:
 
 
 def _scalar_rows(column: RaggedArray) -> tuple[Any, NDArray[np.bool_] | None]:
-    """Return the single value of each row, and a mask of rows with a value or None."""
+    """Return each row's single value, and a mask of nonempty rows (None if all are)."""
     lengths, splits, values = column.lengths, column.row_splits, column.values
     if lengths.max(initial=0) > 1:
         row = int((lengths > 1).argmax())

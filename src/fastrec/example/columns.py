@@ -73,7 +73,7 @@ class ColumnValues:
 
     @property
     def has_values(self) -> bool:
-        """Whether any row has values, which determine the kind."""
+        """Whether any row has values. Without values, the kind may be unknown."""
         if not self.is_present:
             return False
         if self.offsets is not None:
@@ -86,7 +86,7 @@ class ColumnValues:
 def columns_of(
     columns: Mapping[Any, Any], features: Mapping[Any, Spec]
 ) -> tuple[list[ColumnValues], int]:
-    """Return the columns to encode, and their number of rows."""
+    """Convert the columns to ColumnValues; also return their number of rows."""
     _check_mapping("columns", columns)
     result: dict[bytes, ColumnValues] = {}
     lengths: dict[Any, int] = {}
@@ -114,7 +114,7 @@ def columns_of(
 def row_of_lists(
     row: Mapping[Any, Any], features: Mapping[Any, Spec]
 ) -> dict[Any, object]:
-    """Return a row in which the features with specs are converted to flat lists."""
+    """Return a copy of `row` in which each feature with a spec is a flat list."""
     _check_mapping("a row", row)
     result: dict[Any, object] = {}
     for name, value in row.items():
@@ -140,7 +140,7 @@ def row_of_lists(
 
 
 def _list_of(column: ColumnValues) -> object:
-    """Return a column of one row as a flat list, or as a single string."""
+    """Return the values of a one-row column as a flat array, or as one string."""
     if column.kind != "bytes":
         return column.values.reshape(-1)
     if column.offsets is None and column.n_values:
@@ -152,7 +152,7 @@ def _list_of(column: ColumnValues) -> object:
 def ordered(
     columns: list[ColumnValues], order: _core.FeatureOrder
 ) -> list[ColumnValues]:
-    """Return columns with the order and the kinds of features in earlier records."""
+    """Return the columns in the order, and with the kinds, of earlier records."""
     placed: list[tuple[int, ColumnValues]] = []
     for column in columns:
         position, kind = order.place(column.key, "")
@@ -176,7 +176,7 @@ def ordered(
 
 
 def of_kind(column: ColumnValues, kind: str) -> ColumnValues:
-    """Convert a column to the feature's earlier kind: integers may become floats."""
+    """Convert a column to `kind`; values can only change from int64 to float."""
     if column.kind == kind:
         return column
     if not column.has_values:
@@ -196,7 +196,7 @@ def of_kind(column: ColumnValues, kind: str) -> ColumnValues:
 
 
 def _with_name(name: str | bytes, error: Exception) -> Exception:
-    """Return an error whose message begins with the feature's name."""
+    """Return an error like `error` whose message begins with the feature's name."""
     if isinstance(error, UnicodeEncodeError):
         msg = (
             f"feature {name!r}: cannot encode the text as UTF-8; convert it to bytes, "
@@ -222,7 +222,7 @@ def _add(result: dict[Any, Any], key: Any, value: object) -> None:
 
 
 def _spec_of(name: str | bytes, features: Mapping[Any, Spec]) -> Spec | None:
-    """Return the spec of a feature; str and bytes names are equivalent."""
+    """Return the spec of a feature, or None; a str and its bytes are the same name."""
     spec = features.get(name)
     if spec is None and features:
         other: Any = as_bytes(name)
@@ -233,7 +233,7 @@ def _spec_of(name: str | bytes, features: Mapping[Any, Spec]) -> Spec | None:
 
 
 def _required(name: str | bytes, spec: Spec | None) -> set[bytes]:
-    """Return the features that `spec` requires in every row."""
+    """Return the keys of the features that `spec` requires in every row."""
     if not isinstance(spec, DENSE):
         return set()
     return {column.key for column in spec._columns(name) if column.default is None}
@@ -247,7 +247,7 @@ def _check_optional(name: str | bytes, spec: Spec | None, where: str = "") -> No
 def _check_complete(
     row: Mapping[Any, object], keys: Mapping[Any, object], features: Mapping[Any, Spec]
 ) -> None:
-    """Raise a ValueError if a feature without a default is missing."""
+    """Raise a ValueError if `row` lacks a feature whose spec has no default."""
     for name, spec in features.items():
         if name not in row and not _required(name, spec) <= keys.keys():
             raise ValueError(
@@ -261,7 +261,7 @@ def _check_complete(
 def _encodable(
     name: str | bytes, array: Array, present: Present, spec: Spec | None
 ) -> list[ColumnValues]:
-    """Convert a column to the features that its spec reads."""
+    """Convert a column to one ColumnValues for each feature that its spec reads."""
     if spec is None:
         _check_flat(array)
         return [_lists(name, as_bytes(name), array, present)]
@@ -316,7 +316,7 @@ def _refuse_shape(shape: tuple[int | None, ...], spec: Spec) -> NoReturn:
 
 
 def _check_flat(array: Array) -> None:
-    """Raise a ValueError unless rows are flat lists, which need no spec."""
+    """Raise a ValueError unless the rows are flat, so that no spec is required."""
     rows = array.shape[1:]
     if len(rows) <= 1:
         return
@@ -338,7 +338,7 @@ def _check_flat(array: Array) -> None:
 def _lists(
     name: str | bytes, key: bytes, array: Array, present: Present
 ) -> ColumnValues:
-    """Convert rows to flat lists, in row-major order."""
+    """Convert each row to a flat list of its values, in row-major order."""
     row_splits: Any = None
     values: Any = array
     if isinstance(array, RaggedArray):
@@ -359,7 +359,7 @@ def _lists(
 
 
 def _as_read(column: ColumnValues, spec: Spec) -> ColumnValues:
-    """Convert a column to its spec's kind, and check the range."""
+    """Convert a column to its spec's kind, and check that integers fit the dtype."""
     dtype = spec.dtype  # type: ignore[attr-defined]
     kind = kind_of(dtype)
     if column.has_values and column.kind not in (
@@ -393,7 +393,7 @@ def _memory(
     present: Present,
     spec: Raw | SerializedTensor,
 ) -> ColumnValues:
-    """Convert rows to the raw bytes of arrays, or to serialized tensors."""
+    """Convert each row to a byte string: an array's bytes or a serialized tensor."""
     if isinstance(array, BytesArray) and array.ndim == 1:  # already serialized
         if isinstance(spec, Raw):
             size = numpy_dtype(spec.dtype).itemsize * math.prod(spec.shape)
@@ -448,7 +448,7 @@ def _deflated(rows: Iterable[Any]) -> BytesArray:
 
 
 def array_of(column: Any, spec: Spec | None) -> tuple[Array, Present]:
-    """Return a column as an array, and a mask of present rows (None for all)."""
+    """Return a column as an array, and a mask of present rows (None if all are)."""
     is_array = isinstance(column, np.ndarray)
     if is_array and column.ndim == 0:
         raise ValueError("a column must have one value for each record, got a scalar")
@@ -477,7 +477,7 @@ def array_of(column: Any, spec: Spec | None) -> tuple[Array, Present]:
 
 
 def _is_opaque(array: NDArray[Any], spec: Spec | None = None) -> bool:
-    """Return whether an array has objects or text, which are converted one by one."""
+    """Return whether `array` has objects or text, to be converted item by item."""
     kind = array.dtype.kind
     return kind == "O" or (kind in "UT" and not isinstance(spec, Raw))
 
@@ -496,12 +496,12 @@ def _array_of_list(values: Sequence[Any], spec: Spec | None) -> tuple[Array, Pre
 
 
 def _rows_without_values(n_rows: int) -> Array:
-    """Return empty rows of unknown kind."""
+    """Return `n_rows` empty rows. Without values, their kind is unknown."""
     return RaggedArray._wrap(np.zeros(0, object), np.zeros(n_rows + 1, np.int64))
 
 
 def _array_of_items(items: Sequence[Any], spec: Spec | None = None) -> Array:
-    """Convert scalars to an array, and lists to a RaggedArray."""
+    """Convert scalars, strings or rows to an ndarray, BytesArray or RaggedArray."""
     kinds = _kinds_of(items)
     if "" in kinds:
         wrong = next(type(item) for item in items if "" in _kinds_of([item]))
@@ -564,7 +564,7 @@ def _kinds_of(items: Sequence[Any]) -> set[str]:
 
 
 def _stack_or_concat(arrays: Sequence[Any], spec: Spec | None) -> Array:
-    """Stack the arrays of rows for a dense spec; otherwise return a RaggedArray."""
+    """Stack one array per row if `spec` is dense; otherwise make a RaggedArray."""
     is_dense = isinstance(spec, DENSE)
     full = arrays if is_dense else [a for a in arrays if a.size] or arrays[:1]
     dtypes = {array.dtype for array in full}
@@ -593,7 +593,7 @@ def _listed(row: Any) -> Sequence[Any]:
 
 
 def dense(rows: Array) -> Any:
-    """Return possibly nested rows of equal length as a dense array."""
+    """Return `rows` as a dense array; a RaggedArray must have rows of equal length."""
     if not isinstance(rows, RaggedArray):
         return rows
     lengths = set(rows.lengths.tolist())
@@ -606,7 +606,7 @@ def dense(rows: Array) -> Any:
 
 
 def _number_kind(dtype: np.dtype[Any]) -> str:
-    """Return the kind of the tf.train.Feature that stores numbers of a dtype."""
+    """Return the kind of the tf.train.Feature that stores numbers of `dtype`."""
     if dtype.kind in "biu":
         return "int64"
     if (dtype.kind == "f" and dtype.itemsize <= 8) or dtype.name == "bfloat16":
@@ -618,7 +618,7 @@ def _number_kind(dtype: np.dtype[Any]) -> str:
 
 
 def number_values(values: NDArray[Any]) -> tuple[str, NDArray[Any]]:
-    """Return the tf.train.Feature kind for `values`, and the converted values."""
+    """Return the tf.train.Feature kind for `values`, and `values` converted to it."""
     if values.dtype.kind == "O":
         return "", np.zeros(0, np.int64)
     kind = _number_kind(values.dtype)

@@ -91,8 +91,8 @@ def encode_sequence_example(
     context : mapping of str or bytes to values, optional
         As for `encode_example`.
     feature_lists : mapping of str or bytes to iterables of values, optional
-        The steps of each list, which are values as for `encode_example`. All steps of a
-        list must have the same kind.
+        The steps of each feature list. A step is a value as for `encode_example`. All
+        steps of a list must have the same kind.
 
     Returns
     -------

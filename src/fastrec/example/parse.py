@@ -37,12 +37,11 @@ T = TypeVar("T")
 
 
 def _cached(create: Callable[..., T]) -> Callable[..., T]:
-    """Return a wrapper of `create` that caches results by the contents of dicts.
+    """Return a wrapper of `create` that caches schemas by the contents of dicts.
 
-    ``create(*sections)`` returns the schema of one or more dicts, which may be None.
-    Items are compared by identity, because equal specs may differ in a zero's sign.
-    Specs are immutable. Other objects, such as tf.io specs, are also compared with a
-    copy.
+    ``create(*sections)`` returns a schema. Each section is a dict or None.
+    Specs are immutable and compared by identity, because equal specs may differ in the
+    sign of a zero. Mutable values, such as tf.io specs, are also compared with a copy.
     """
     entries: dict[tuple[int, ...], tuple[list[Any], T]] = {}
 
@@ -65,7 +64,7 @@ def _cached(create: Callable[..., T]) -> Callable[..., T]:
 
 
 def _contents(section: Mapping[Any, Any] | None) -> Any:
-    """Return the names, the specs, and the mutable specs with their copies."""
+    """Return a dict's names, its specs, and pairs of a mutable spec and its copy."""
     if section is None:
         return None
     mutable = [
@@ -77,7 +76,7 @@ def _contents(section: Mapping[Any, Any] | None) -> Any:
 
 
 def _is_equal(contents: Any, section: Mapping[Any, Any] | None) -> bool:
-    """Return whether a dict has these contents."""
+    """Return whether `section` still has the contents that `_contents` returned."""
     if section is None or contents is None:
         return section is contents
     names, specs, copies = contents
@@ -230,10 +229,10 @@ def decode_sequence_example(
     Returns
     -------
     context : dict of str to ndarray, BytesArray or None
-        The context features, in the form of `decode_example`.
+        The context features, as `decode_example` returns features.
     sequences : dict of str to list of ndarray, BytesArray or None
-        The steps of each feature list, in the form of `decode_example`. Empty for a
-        tf.train.Example.
+        The steps of each feature list, each step as `decode_example` returns a feature.
+        Empty for a tf.train.Example.
 
     Raises
     ------
@@ -291,7 +290,7 @@ def _memory_of(serialized: object) -> Any:
 
 
 def _check_example(serialized: Buffer, features: Iterable[object]) -> None:
-    """Raise a DecodeError if a record without values looks like another message."""
+    """Raise a DecodeError if a record without values looks like another format."""
     if any(values is not None for values in features):
         return
     if looks := _core.describe_foreign(serialized):

@@ -1,7 +1,7 @@
-"""Base class of the feature specs, and validation of their arguments.
+"""Base class of the feature specs, and functions that check their arguments.
 
-A spec is a frozen dataclass whose constructor checks its arguments. A spec
-requests one or more columns from the core and builds batch columns from the arrays.
+A spec is a frozen dataclass whose constructor checks its arguments. A spec requests
+columns from the core, and builds batch columns from the arrays that the core returns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ComposedColumns: TypeAlias = "Sequence[tuple[str | bytes, Array]]"
 
 
 class Column(NamedTuple):
-    """A request for a column, like ``ColumnSpec`` in ``src/cpp/batch/schema.h``."""
+    """A request to the core for a column, like ``ColumnSpec`` in batch/schema.h."""
 
     name: str | bytes
     key: bytes
@@ -58,7 +58,7 @@ class Column(NamedTuple):
 
 
 def checked_shape(shape: object) -> tuple[int, ...]:
-    """Return `shape` as a tuple of known sizes, or raise a SchemaError."""
+    """Return `shape` as a tuple of non-negative ints, or raise a SchemaError."""
     sizes = [shape] if isinstance(shape, (int, np.integer)) else shape
     if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Sequence):
         raise SchemaError(
@@ -75,7 +75,7 @@ def checked_shape(shape: object) -> tuple[int, ...]:
 
 
 def checked_item(shape: object) -> tuple[int, ...]:
-    """Return an item's shape as a tuple, or raise a SchemaError if a size is 0."""
+    """Return an item's `shape` as a tuple of positive ints, or raise a SchemaError."""
     checked = checked_shape(shape)
     if 0 in checked:
         raise SchemaError(f"item shape must not have a size of 0, got {checked}")
@@ -83,19 +83,19 @@ def checked_item(shape: object) -> tuple[int, ...]:
 
 
 def as_bytes(key: str | bytes) -> bytes:
-    """Return a feature's key as UTF-8 bytes."""
+    """Return a feature's `key` as bytes; a str is encoded as UTF-8."""
     return key.encode() if isinstance(key, str) else key
 
 
 def checked_key(key: object, name: str = "key") -> str | bytes | None:
-    """Return `key` if it is str, bytes or None, or raise a SchemaError."""
+    """Return `key` if it is a str, bytes or None; otherwise raise a SchemaError."""
     if key is not None and not isinstance(key, (str, bytes)):
         raise SchemaError(f"{name} must be a str or bytes, got {key!r}")
     return key
 
 
 def checked_keys(name: str, keys: object) -> tuple[str | bytes, ...]:
-    """Return a nonempty sequence of keys as a tuple, or raise a SchemaError."""
+    """Return `keys` as a nonempty tuple of str or bytes, or raise a SchemaError."""
     if isinstance(keys, (str, bytes)) or not isinstance(keys, Sequence) or not keys:
         raise SchemaError(f"{name} must be a list of feature names, got {keys!r}")
     for key in keys:
@@ -113,7 +113,7 @@ def checked_count(name: str, value: object, minimum: int = 1) -> int:
 
 
 def checked_choice(name: str, value: _T, choices: Sequence[object]) -> _T:
-    """Return `value` if it is one of `choices`, or raise a SchemaError."""
+    """Return `value` if it is one of `choices`; otherwise raise a SchemaError."""
     if value not in choices:
         listed = ", ".join(map(repr, choices[:-1]))
         raise SchemaError(f"{name} must be {listed} or {choices[-1]!r}, got {value!r}")
@@ -121,7 +121,7 @@ def checked_choice(name: str, value: _T, choices: Sequence[object]) -> _T:
 
 
 def checked_dtype(dtype: object) -> str:
-    """Return the name of `dtype`: ``"bytes"`` or the name of a NumPy dtype."""
+    """Return the NumPy name of `dtype`, or ``"bytes"`` for bytes, str and "string"."""
     if isinstance(dtype, str) and dtype in ("bytes", "string"):
         return "bytes"
     if dtype is bytes or dtype is str:
@@ -159,7 +159,7 @@ def numpy_dtype(dtype: object) -> np.dtype[Any]:
 
 
 def frozen(value: object) -> object:
-    """Convert lists and arrays to nested tuples, which are hashable."""
+    """Convert a list or array to nested, hashable tuples; return others unchanged."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, (list, tuple)):
@@ -168,7 +168,7 @@ def frozen(value: object) -> object:
 
 
 def default_strings(default: object, n_values: int) -> list[bytes]:
-    """Return `default` as the byte strings of one row, or raise a SchemaError."""
+    """Return `default` as a list of `n_values` byte strings, or raise a SchemaError."""
     strings = []
     for value in np.array(default, object).ravel().tolist():
         if not isinstance(value, (bytes, str)):
@@ -184,7 +184,7 @@ def default_strings(default: object, n_values: int) -> list[bytes]:
 def default_bytes(
     default: object, dtype: str, shape: tuple[int, ...]
 ) -> bytes | list[bytes] | None:
-    """Return one row of `default` as raw bytes of numbers or as byte strings."""
+    """Return `default` as a list of byte strings or as raw bytes; None stays None."""
     if default is None:
         return None
     if dtype == "bytes":
@@ -195,9 +195,9 @@ def default_bytes(
 def default_array(
     default: object, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
-    """Return `default` as the values of one row, or raise a SchemaError.
+    """Return `default` as an array of `dtype` and `shape`, or raise a SchemaError.
 
-    `default` is not broadcast, as in TensorFlow.
+    `default` is not broadcast to `shape`, as in TensorFlow.
     """
     try:
         array = np.asarray(default)
@@ -222,14 +222,14 @@ def default_array(
 
 
 class RowRule(NamedTuple):
-    """A constraint on several columns of each row; columns are given by number."""
+    """A requirement that the partitions or indices of each row fit the row's values."""
 
     values: int  # number of a ragged column
     partitions: Sequence[tuple[str, int, int]] = ()  # kind, column, length
     indices: Sequence[tuple[int, int]] = ()  # column, size of the dimension
 
     def placed(self, first: int, step: int = 1) -> RowRule:
-        """Return the rule with each column number `i` set to ``first + step * i``."""
+        """Return the rule with ``first + step * i`` in place of column number ``i``."""
         return RowRule(
             first + step * self.values,
             [(kind, first + step * i, length) for kind, i, length in self.partitions],
@@ -239,7 +239,7 @@ class RowRule(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Spec:
-    """Base class of the specs.
+    """Base class of the feature specs.
 
     `key` is the feature's name; None means the column name.
     """
@@ -253,7 +253,7 @@ class Spec:
             object.__setattr__(self, name, value)
 
     def _arguments(self, module: str) -> list[str]:
-        """Return the arguments in the repr; `module` is the prefix of class names."""
+        """Return the repr's arguments as text; `module` is a prefix of class names."""
         cls: Any = type(self)
         given = [
             (getattr(self, name), name, default) for name, default in _parameters(cls)
@@ -275,7 +275,7 @@ class Spec:
         return as_bytes(name if self.key is None else self.key)
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        """Return the columns to request from the core."""
+        """Return the spec's requests to the core, one for each column."""
         raise NotImplementedError
 
     def _column(
@@ -285,7 +285,7 @@ class Spec:
         shape: tuple[int, ...] = (),
         **options: Any,
     ) -> Column:
-        """Return a column with this spec's key and dtype."""
+        """Return a request for a column with this spec's key and dtype."""
         dtype: str = self.dtype  # type: ignore[attr-defined]
         key, kind = self._key_of(name), kind_of(dtype)
         text = repr(self)
@@ -294,30 +294,30 @@ class Spec:
         )
 
     def _strings(self, name: str | bytes, layout: str = "dense") -> Column:
-        """Return a column of byte strings that Python code decodes."""
+        """Return a request for a column of byte strings, such as encoded images."""
         default = None if getattr(self, "default", None) is None else [b""]
         head = (name, self._key_of(name), "bytes", layout, np.dtype(np.uint8), ())
         return Column(*head, repr(self), default=default)
 
     def _rules(self) -> list[RowRule]:
-        """Return the constraints on `_columns`, whose numbers start at 0."""
+        """Return rules for the columns of `_columns`, which are numbered from 0."""
         return []
 
     def _names(self, name: str | bytes) -> list[str | bytes]:
-        """Return the names of the spec's columns in a batch."""
+        """Return the names of the batch columns that this spec produces."""
         return [name]
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the core's array is the batch column; if not, call `_compose`."""
+        """Whether the core's array is the batch column; otherwise call `_compose`."""
         return True
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        """Build the columns of a batch from the core's arrays for `_columns`."""
+        """Build this spec's batch columns from the arrays that the core returns."""
         raise NotImplementedError
 
     def _row_type(self) -> str:
-        """Describe a row; columns with equal descriptions can be concatenated."""
+        """Return a row's type as text; columns with equal types can be concatenated."""
         column = self._columns("")[0]
         is_bytes = column.kind == "bytes" and column.layout != "raw"
         of = "bytes" if is_bytes else column.dtype
@@ -326,7 +326,7 @@ class Spec:
 
 
 def _text_of(value: Any, module: str) -> str:
-    """Return the repr of an argument of a spec."""
+    """Return the repr of a spec's argument; `module` is a prefix of class names."""
     if hasattr(value, "_text"):
         return str(value._text(module))
     if isinstance(value, tuple) and value and hasattr(value[0], "_text"):
@@ -341,7 +341,7 @@ def _parameters(spec: Any) -> list[tuple[str, object]]:
 
 
 def value_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the dtype of a column's buffer, which is uint8 for byte strings."""
+    """Return the dtype of a column's buffer: uint8 if `dtype` is ``"bytes"``."""
     return np.dtype(np.uint8) if dtype == "bytes" else numpy_dtype(dtype)
 
 
@@ -353,5 +353,5 @@ def kind_of(dtype: str) -> str:
 
 
 def is_opaque(dtype: np.dtype[Any]) -> bool:
-    """Return whether `dtype` is void, bytes or str, which are not byte-swapped."""
+    """Return whether `dtype` is void, bytes or str. `Raw` does not byte-swap these."""
     return dtype.kind in "SU" or dtype.type is np.void

@@ -1,4 +1,4 @@
-"""Specs that read features into one array, such as FixedLen, VarLen and Raw.
+"""Specs without partitions or indices, such as FixedLen, VarLen and Raw.
 
 Specs are immutable and compare by value. The `repr` of a spec is a Python expression.
 The semantics match ``tf.io.parse_example``; ``docs/semantics.md`` lists the
@@ -51,13 +51,13 @@ class FixedLen(Spec):
     Parameters
     ----------
     shape : tuple of int or int, default ()
-        Shape of the values of a record, in row-major order.
+        Shape of each record's values, in row-major order.
     dtype : dtype-like
         Records store ``"int64"``, ``"float32"`` and ``"bytes"`` (alias ``"string"``).
         Conversions to other integers and bool are range-checked; ``"float16"``,
         ``"float64"`` and, with ml_dtypes, ``"bfloat16"`` round to nearest.
     default : scalar or array-like of `shape`, optional
-        The values for records that lack the feature or have a feature without a kind.
+        The values for records that lack the feature, or whose feature has no kind.
         An empty list does not count as missing.
     key : str or bytes, optional
         The feature's name, if it differs from the column name.
@@ -112,7 +112,7 @@ class VarLen(Spec):
     dtype : dtype-like
         As for `FixedLen`.
     shape : tuple of int or int, default ()
-        Shape of one item: shape ``(7,)`` means seven values. Must be ``()`` for bytes.
+        Shape of one item: ``(7,)`` means seven values each. Must be ``()`` for bytes.
     key : str or bytes, optional
         The feature's name, if it differs from the column name.
 
@@ -153,7 +153,7 @@ class Raw(Spec):
     """An array stored as the byte string that ``ndarray.tobytes()`` returns.
 
     The column is an ndarray of `dtype` and shape ``(batch, *shape)``, like the result
-    of ``tf.io.decode_raw`` and a reshape.
+    of ``tf.io.decode_raw`` after a reshape.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ class Raw(Spec):
         return default_array(self.default, dtype, self.shape).tobytes()
 
     def _swap_bytes(self) -> int:
-        """Return the size of the numbers to byte-swap, or 0 for native byte order."""
+        """Return the size of the numbers to byte-swap, in bytes; 0 to swap nothing."""
         dtype = numpy_dtype(self.dtype)
         if self.little_endian == (np.little_endian or dtype.itemsize == 1):
             return 0
@@ -244,7 +244,7 @@ class Raw(Spec):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Stack(Spec):
-    """Scalar features stacked into one column.
+    """Several scalar features, stacked into one column.
 
     The column is an ndarray of `dtype` and shape ``(batch, len(keys))``, or a
     `BytesArray` for ``"bytes"``.
@@ -284,7 +284,7 @@ class Stack(Spec):
         self._defaults()
 
     def _defaults(self) -> Sequence[bytes | list[bytes] | None]:
-        """Return the default of each feature."""
+        """Return one default for each feature, in the form of `Column.default`."""
         n, default = len(self.keys), self.default
         if default is None:
             return [None] * n
@@ -335,7 +335,7 @@ class Record(Spec):
 
 @dataclass(frozen=True, init=False, repr=False)
 class FixedLenSequence(Spec):
-    """A feature with a variable number of items per record, padded to one width.
+    """A feature with a variable number of items per record, padded to equal length.
 
     The column is an ndarray of `dtype` and shape ``(batch, width, *shape)``, or a
     `BytesArray` for ``"bytes"``. The width is `length`, or by default the length of the
@@ -458,7 +458,7 @@ class FixedLenSequence(Spec):
         return f"{self.dtype}{list(self.shape)} padded to {width}{lengths}"
 
     def _widened(self, column: Array, width: int) -> Array:
-        """Return a column of this spec padded to `width` items per row."""
+        """Return `column`, padded to `width` items per row with this spec's default."""
         if (column.shape[1] or 0) == width:
             return column
         fill: Any = self.default
@@ -476,7 +476,7 @@ def rows_of_one_length(column: Any) -> RaggedArray:
 
 
 def without_padding(schema: Mapping[Any, Spec]) -> dict[Any, Spec]:
-    """Return specs that read columns of varying width as RaggedArrays."""
+    """Return a copy of `schema` that reads columns of varying width as RaggedArrays."""
     specs = dict(schema)
     for name in any_width_columns([schema]):
         specs[name] = copy.copy(specs[name])
@@ -485,7 +485,7 @@ def without_padding(schema: Mapping[Any, Spec]) -> dict[Any, Spec]:
 
 
 def any_width_columns(schemas: Iterable[Mapping[Any, Spec]]) -> set[Any]:
-    """Return the names of the columns whose width varies by batch."""
+    """Return the names of the columns whose width may differ between batches."""
     return {
         name
         for schema in schemas

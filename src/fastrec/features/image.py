@@ -1,4 +1,4 @@
-"""Image and List: specs of byte strings that Python code decodes."""
+"""Image and List: specs of byte strings that Python, not the C++ core, decodes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Image(Spec):
         =========================  =====================================================
         ``"exact"``                no conversion; another size is an error
         ``"resize"``               scaling, which may change the aspect ratio
-        ``"center_crop"``          largest centered crop of this aspect ratio, scaled
+        ``"center_crop"``          largest centered crop in the aspect ratio of `shape`
         ``"random_crop"``          like ``"center_crop"``, at a random position
         ``"random_resized_crop"``  random crop, scaled: 8 % to 100 % of the area and an
                                    aspect ratio of 3/4 to 4/3, like the default of
@@ -60,8 +60,8 @@ class Image(Spec):
     antialias : bool, default True
         Whether an output pixel averages all input pixels that it covers. Values differ
         by at most 2 from Pillow, torchvision and ``tf.image.resize(antialias=True)``.
-        False interpolates between four input pixels, which is faster but skips pixels.
-        Values then differ by at most 1 from the default of ``tf.image.resize``.
+        False interpolates between four input pixels, which is faster but ignores other
+        pixels. Values differ by at most 1 from the default of ``tf.image.resize``.
     channels : {3, 1, 4}, default 3
         RGB, grayscale or RGBA, as an alternative to a third size in `shape`. Other
         images are converted as in TensorFlow: alpha is dropped or becomes opaque.
@@ -71,7 +71,7 @@ class Image(Spec):
         The value of all pixels, 0 to 255, for records that lack the feature or have an
         empty byte string.
     dtype : {"uint8", "uint16", "float32"}, default "uint8"
-        ``"uint16"`` reads 16-bit PNG files with this number of channels. ``"float32"``
+        ``"uint16"`` reads 16-bit PNG files with `channels` channels. ``"float32"``
         reads the float32 images of TFDS, which are PNG files whose four channels are
         the bytes of one number. Both require ``fit="exact"``.
 
@@ -155,25 +155,25 @@ class Image(Spec):
 
     @property
     def row_shape(self) -> tuple[int, int, int]:
-        """The shape of one row."""
+        """The shape of one row: (height, width, channels)."""
         return (*self.shape, self.channels)
 
     @property
     def is_random(self) -> bool:
-        """Whether `box` draws random numbers."""
+        """Whether `box` draws random numbers to choose the crop."""
         return self.fit.startswith("random")
 
     def box(
         self, width: int, height: int, rng: np.random.Generator | None
     ) -> tuple[int, int, int, int]:
-        """Return the crop of an image that is scaled to `shape`.
+        """Return the crop rectangle for an image. The crop is then scaled to `shape`.
 
         Parameters
         ----------
         width, height : int
             The size of the image.
         rng : Generator or None
-            Required if `is_random`.
+            Required if `is_random` is True; otherwise unused.
 
         Returns
         -------
@@ -204,7 +204,7 @@ def _random_place(
 def _random_part(
     width: int, height: int, rng: np.random.Generator
 ) -> tuple[int, int, int, int]:
-    """Return a random crop, chosen like torchvision's RandomResizedCrop."""
+    """Return a random crop as (x, y, width, height), like RandomResizedCrop."""
     for _ in range(_MAX_TRIES):
         area = width * height * rng.uniform(*_SCALE)
         ratio = math.exp(rng.uniform(math.log(_RATIO[0]), math.log(_RATIO[1])))
@@ -218,7 +218,7 @@ def _random_part(
 
 @dataclass(frozen=True, repr=False)
 class List(Spec):
-    """A list of images, or of arrays stored as byte strings.
+    """A feature with a list of byte strings, each of them an image or an array.
 
     The column is a `RaggedArray` of ``batch`` rows, whose ``values`` are the decoded
     items. With `length`, it is an ndarray of shape ``(batch, length, *shape)``.
@@ -226,7 +226,7 @@ class List(Spec):
     Parameters
     ----------
     spec : Image or Raw
-        The spec of each byte string. Images of one record draw the same random numbers.
+        The spec of each byte string. A record's images all use the same random numbers.
     length : int, optional
         The number of byte strings in every record; by default any number.
     key : str or bytes, optional
@@ -236,7 +236,7 @@ class List(Spec):
     ------
     SchemaError
         If an argument is invalid. When reading, if a record does not have `length`
-        byte strings, or as for `spec`.
+        byte strings, or a byte string does not fit `spec`.
 
     Examples
     --------
@@ -273,7 +273,7 @@ Encoded: TypeAlias = "Image | Raw | List"
 
 
 def encoded_of(features: Mapping[str | bytes, Spec]) -> dict[str | bytes, Encoded]:
-    """Return the specs, by column name, whose byte strings Python code decodes."""
+    """Return the Image, List and compressed Raw specs, which the core cannot decode."""
     return {
         name: spec
         for name, spec in features.items()

@@ -1,8 +1,8 @@
 """Infer a schema from a sample of records.
 
-A feature is `FixedLen` if all sampled records have the same number of values, otherwise
-`VarLen`. Comments in the schema suggest defaults, and specs for arrays in byte strings.
-Records that are not Examples get the spec `Record`.
+A feature becomes `FixedLen` if all sampled records have the same number of values (at
+least one), otherwise `VarLen`. Comments in the schema suggest defaults, and specs for
+arrays in byte strings. Records that are not Examples get the spec `Record`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from fastrec.features.tensor import tensor_text
 from fastrec.hints import did_you_mean
 from fastrec.printable import counted
 
-# Default number of sampled records, which are spread evenly over the data.
-SAMPLE_RECORDS = 4096
+SAMPLE_RECORDS = 4096  # default; the sample is spread evenly over the data
 # Byte limit of a stream's sample: the larger of a total and a limit per record.
 _STREAM_BYTES = 64 << 20
 _STREAM_RECORD_BYTES = 16 << 10
@@ -47,10 +46,10 @@ def infer(
     skip_unreadable: bool,
     features_max: int,
 ) -> Schema:
-    """Infer a schema from `sample` records of the catalog; None means all.
+    """Infer a schema from `sample` records of the catalog, or from all if it is None.
 
-    Columns are sorted by name, because many writers shuffle the features.
-    Context features precede feature lists. `names` selects columns.
+    Columns are sorted by name, because many writers shuffle the features. Context
+    features precede feature lists. `names` selects the columns and their order.
     """
     n_records = len(catalog)
     n_sampled = n_records if sample is None else min(sample, n_records)
@@ -79,7 +78,7 @@ def infer_stream(
     skip_unreadable: bool,
     features_max: int,
 ) -> Schema:
-    """Infer the schema of a stream from its first records."""
+    """Infer a schema from at most the first `sample` records of a stream; None: all."""
     n_records_max = _INT64_MAX if sample is None else sample
     n_bytes_max = max(_STREAM_BYTES, n_records_max * _STREAM_RECORD_BYTES)
 
@@ -165,7 +164,7 @@ def _no_schema(reason: str, feature: str | None = None) -> SchemaError:
 
 
 def name_of(key: str | bytes) -> str | bytes:
-    """Return a feature's key as a column name: str if it is UTF-8, otherwise bytes."""
+    """Return the column name for a feature's key: a str if UTF-8, otherwise bytes."""
     try:
         return key if isinstance(key, str) else key.decode()
     except UnicodeDecodeError:
@@ -187,19 +186,19 @@ class _Surveyed(NamedTuple):
 
     @property
     def _n_present(self) -> int:
-        """Number of records with the feature."""
+        """Number of records with the feature or feature list."""
         return self.of_list.n_records if self.of_list else self.seen.n_present
 
     @property
     def _shape(self) -> tuple[int, ...] | None:
-        """Shape of the values in a record or step; None if the shape varies."""
+        """Shape of a record's or step's values; None if their number varies or is 0."""
         n_values = self.seen.n_values_min
         if n_values != self.seen.n_values_max or n_values == 0:
             return None
         return () if n_values == 1 else (n_values,)
 
     def spec(self, name: str | bytes) -> Spec:
-        """Return the spec of column `name`."""
+        """Return the inferred spec for a column called `name`."""
         kinds, is_list = self.seen.kinds, self.of_list is not None
         n_steps = self.seen.n_present + self.seen.n_unset
         if len(kinds) > 1:
@@ -219,7 +218,7 @@ class _Surveyed(NamedTuple):
         return of_shape(self._shape, self._dtype, key=key)
 
     def note(self) -> Note:
-        """Return the column's comment for the repr of the schema."""
+        """Return the column's comment for the schema's repr, with Arrow options."""
         note = Note(self._comment())
         note.options = ("text",) * (self.seen.format == "UTF-8 text")
         if self.of_list is None and self.seen.n_values_max <= 1:
@@ -272,7 +271,7 @@ class _Surveyed(NamedTuple):
         return [f"{seen.format} {up_to}{width}x{height}", sizes]
 
     def _suggestion(self) -> str:
-        """Return a suggestion of another spec, or ""."""
+        """Return a comment that suggests another spec, or "" if none is likely."""
         seen, shape = self.seen, self._shape
         if self.of_list is not None:
             return ""
@@ -282,8 +281,7 @@ class _Surveyed(NamedTuple):
         if shape is None:
             return ""
         if self._n_present < self.n_sampled:
-            # In a context, a default replaces absent features, but not features without
-            # a kind.
+            # In a context, a default does not replace a feature without a kind.
             is_replaced = not (self.is_context and seen.n_unset)
             fixed = f"or fr.FixedLen({shape}, {self._dtype!r}, default=...)"
             return fixed if is_replaced else ""
@@ -292,7 +290,7 @@ class _Surveyed(NamedTuple):
 
 
 def _surveyed_features(survey: _core.Survey) -> dict[str | bytes, _Surveyed]:
-    """Return the features by column name; duplicate list names get the suffix _list."""
+    """Return features by column name; a list named like a feature gets suffix _list."""
     n_sampled, is_sequence = survey.n_records, survey.n_sequences > 0
     features: dict[str | bytes, _Surveyed] = {}
     for key, seen in survey.features:
@@ -310,7 +308,10 @@ def _surveyed_features(survey: _core.Survey) -> dict[str | bytes, _Surveyed]:
 
 
 def _image(least: tuple[int, ...], most: tuple[int, ...]) -> str:
-    """Return an Image spec for (width, height, channels, bits) of `least` to `most`."""
+    """Return the source text of an Image spec that fits the surveyed images.
+
+    `least` and `most` are their minimum and maximum (width, height, channels, bits).
+    """
     width, height, channels, _ = most
     of = "" if channels == 3 else f", channels={channels}"
     if least[:2] != (width, height):
@@ -321,7 +322,7 @@ def _image(least: tuple[int, ...], most: tuple[int, ...]) -> str:
 
 
 def _array(seen: _core.FeatureSurvey) -> str:
-    """Return suggested array or tensor specs for the byte strings, or ""."""
+    """Return a comment that suggests array or tensor specs for byte strings, or ""."""
     if seen.tensor is not None:
         return f"a tensor? {tensor_text(*seen.tensor)}"
     size = seen.bytes_max
@@ -335,10 +336,9 @@ def _array(seen: _core.FeatureSurvey) -> str:
 
 
 def _likely(seen: _core.FeatureSurvey) -> list[str]:
-    """Return the likely dtypes, or an empty list if all bytes are zeros."""
-    # Of two possible dtypes, the wider dtype is likely if its upper bytes only sign- or
-    # zero-extend the value: an array of the narrower dtype would need an extension in
-    # every second item. Otherwise the narrower dtype is likely.
+    """Return the likely dtypes of arrays in byte strings; none if all bytes are 0."""
+    # The wider of two dtypes is likely if its upper bytes only sign- or zero-extend the
+    # value: in the narrower dtype, every second item would be such an extension.
     possible = {dtype: (extended, n) for dtype, extended, n in seen.dtypes if n}
     if possible.pop("uint8", None) is None:
         return []

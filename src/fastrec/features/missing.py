@@ -1,4 +1,4 @@
-"""Warnings and errors about missing features, which suggest similar names."""
+"""Warnings and error messages for missing features, with similar names as hints."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MAX_LISTED = 20
 
 
 class MissingFeatureWarning(UserWarning):
-    """Warning about a column without values, because no record has its feature.
+    """Warning that a column has no values because no record so far has its feature.
 
-    Issued once per dataset, after the first 1,000 records or after a shorter first
-    epoch of at least 10 records. If the feature may be absent, silence the warning with
+    Issued once per dataset: after the first 1,000 records, or after a first epoch of
+    10 to 999 records. If the feature may be absent, silence the warning with
     ``warnings.simplefilter("ignore", fastrec.MissingFeatureWarning)``.
     """
 
@@ -27,10 +27,10 @@ MissingFeatureWarning.__module__ = "fastrec"  # its public name
 
 
 def reason(text: str, feature: str, names: Sequence[str], advice: str) -> str:
-    """Return an error message with the record's feature names and a hint.
+    """Return the error message for a record without values of `feature`.
 
-    The core calls this function for errors about a missing feature. The hint is the
-    name most similar to `feature`, or else `advice`.
+    The core calls this function. `text` begins the message; `names` are the record's
+    features. The hint is the name most similar to `feature`, or otherwise `advice`.
     """
     advice = f" ({advice})" if advice else ""
     if feature in names:
@@ -45,10 +45,10 @@ def absence(
     *,
     is_end: bool = False,
 ) -> MissingFeatureWarning | None:
-    """Return a warning about features that all records lack so far, or None.
+    """Return a warning if there are features that no record has so far, or else None.
 
     Each feature is reported once per dataset. `n_delivered` is the number of records
-    that the epoch delivered in order. By default, all decoded records count.
+    that the epoch has delivered so far; by default, all decoded records count.
     """
     absent = core.is_watching and core.take_absent(
         n_delivered, n_delivered if is_end else None

@@ -1,4 +1,4 @@
-"""Ragged and Sparse: specs of values that other features partition or index."""
+"""Ragged and Sparse: specs that combine values with partitions or indices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _check_not_empty(name: str, key: str | bytes | None) -> None:
 
 @dataclass(frozen=True)
 class Keyed:
-    """Base class of the partitions that an int64 feature stores."""
+    """Base class of partitions that are stored in an int64 feature."""
 
     key: str | bytes
     kind: ClassVar[str]
@@ -56,12 +56,12 @@ class Keyed:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Ragged(Spec):
-    """A feature whose values other features partition into nested rows.
+    """A feature whose values are divided into nested rows by other features.
 
-    The column is a `RaggedArray` of ``batch`` rows, with one nested RaggedArray for
-    each partition, outermost first. Trailing uniform partitions become inner dimensions
-    of the values. The partitions of a feature list are feature lists with the same
-    number of steps.
+    The column is a `RaggedArray` of ``batch`` rows. Each partition adds one nested
+    RaggedArray; the outermost partition is first. Uniform partitions at the end become
+    inner dimensions of the values instead. If the values are a feature list, so are the
+    partitions, and all these lists must have the same number of steps.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Ragged(Spec):
         As for `FixedLen`.
     partitions : sequence of partitions
         ``Ragged.RowSplits(key)``, ``RowLengths``, ``RowStarts``, ``RowLimits`` or
-        ``ValueRowIds`` for int64 features, or ``Ragged.UniformRowLength(n)``.
+        ``ValueRowIds`` with an int64 feature's key, or ``Ragged.UniformRowLength(n)``.
     row_splits_dtype : {"int64", "int32"}
         The dtype of the row splits. Splits too large for int32 stay int64.
     key : str or bytes, optional
@@ -93,33 +93,33 @@ class Ragged(Spec):
     _n_positional = 1
 
     class RowSplits(Keyed):
-        """A feature with the start of each row and the end of the last row."""
+        """A partition stored as the start of each row and the end of the last row."""
 
         kind = "row_splits"
 
     class RowLengths(Keyed):
-        """A feature with the number of items in each row."""
+        """A partition stored as the number of items in each row."""
 
         kind = "row_lengths"
 
     class RowStarts(Keyed):
-        """A feature with the start of each row."""
+        """A partition stored as the start of each row."""
 
         kind = "row_starts"
 
     class RowLimits(Keyed):
-        """A feature with the end of each row."""
+        """A partition stored as the end of each row."""
 
         kind = "row_limits"
 
     class ValueRowIds(Keyed):
-        """A feature with the row number of each item."""
+        """A partition stored as the row number of each item."""
 
         kind = "value_rowids"
 
     @dataclass(frozen=True)
     class UniformRowLength:
-        """A partition into rows of `length` items."""
+        """A partition into rows of `length` items each. No feature stores it."""
 
         length: int
 
@@ -207,7 +207,7 @@ class Ragged(Spec):
 
 
 def as_splits(splits: Splits, dtype: str) -> Splits | npt.NDArray[np.int32]:
-    """Convert row splits to `dtype`, unless the splits are too large for `dtype`."""
+    """Return `splits` in `dtype`, or unchanged if they are too large for `dtype`."""
     fits = splits[-1] <= np.iinfo(dtype).max
     return splits.astype(dtype, copy=False) if fits else splits
 
@@ -217,8 +217,8 @@ def _partition_splits(
 ) -> tuple[Splits, npt.NDArray[np.int64]]:
     """Return the row splits of a partition, and the number of rows in each record.
 
-    `numbers` holds the partition's values, which the core has checked. `splits` are the
-    offsets of the records' items.
+    `numbers` holds the partition as stored, which the core has checked. Record ``i``
+    has the items ``splits[i]:splits[i + 1]``.
     """
     values, lengths = np.asarray(numbers.values), numbers.lengths
     if kind == "row_lengths":

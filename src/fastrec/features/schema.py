@@ -1,7 +1,7 @@
 """Schemas: the features to read, in column order.
 
-Each feature list of a tf.train.SequenceExample becomes one row of steps, padded or in a
-nested RaggedArray. Context features are read like the features of an Example.
+A feature list of a tf.train.SequenceExample becomes one row. Its steps are padded, or
+nested in a RaggedArray. Context features are read like the features of an Example.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _Name: TypeAlias = "str | bytes"
 
 
 class ArrowOptions(TypedDict):
-    """Arguments of `fastrec.arrow.RecordBatchReader`."""
+    """Keyword arguments of `fastrec.arrow.RecordBatchReader`."""
 
     text: list[str]
     optional: list[str]
 
 
 class Note(str):
-    """A comment on an inferred column, with suitable options of Arrow tables."""
+    """A comment on an inferred column, and the Arrow options that suit the column."""
 
     options: tuple[str, ...] = ()
 
@@ -113,7 +113,7 @@ class Schema(Mapping["str | bytes", Spec]):
     def _of(
         cls, features: Features, list_names: frozenset[_Name] | None, **options: Any
     ) -> Schema:
-        """Return a schema with context features and feature lists."""
+        """Return a schema; `list_names` are its feature lists, or None for Examples."""
         schema = cls.__new__(cls)
         schema._list_names = list_names
         cls.__init__(schema, features, **options)
@@ -147,7 +147,7 @@ class Schema(Mapping["str | bytes", Spec]):
 
     @property
     def sections(self) -> dict[str, dict[str | bytes, Spec]]:
-        """The specs, grouped by the argument of `fastrec.open` that accepts them."""
+        """The specs as keyword arguments of `fastrec.open`: one dict per argument."""
         if self._list_names is None:
             return {"features": dict(self)}
         return {
@@ -157,7 +157,7 @@ class Schema(Mapping["str | bytes", Spec]):
 
     @property
     def arrow_options(self) -> ArrowOptions:
-        """Arguments of `fastrec.arrow.RecordBatchReader` for inferred columns.
+        """Keyword arguments of `fastrec.arrow.RecordBatchReader` for inferred columns.
 
         ``text`` lists the columns of UTF-8 text. ``optional`` lists the columns with at
         most one value in each record. Only the sampled records were checked.
@@ -184,7 +184,7 @@ class Schema(Mapping["str | bytes", Spec]):
         return "\n".join([*lines, *unread, "}"])
 
     def _lines(self, names: Iterable[_Name], indent: int) -> list[str]:
-        """Return the lines of the repr for the columns `names`."""
+        """Return the repr's lines for the columns `names`, indented by `indent`."""
         entries = [
             (" " * indent + f"{name!r}: {self[name]._text('fr.')},", name)
             for name in names
@@ -196,7 +196,7 @@ class Schema(Mapping["str | bytes", Spec]):
         ]
 
     def _repr_html_(self) -> str:
-        """Return the specs as a table, for notebooks."""
+        """Return the specs as an HTML table, for notebooks."""
         specs = {name: spec._text("fr.") for name, spec in self.items()}
         rows = [
             [as_text(name), specs.get(name, "not read"), self._notes.get(name, "")]
@@ -210,7 +210,7 @@ class Schema(Mapping["str | bytes", Spec]):
         return bool(encoded_of(self))
 
     def _requests(self) -> list[_Request]:
-        """Return the requests of all features to the core."""
+        """Return one request to the core for each feature."""
         if self._list_names is None:
             return [_request(name, spec) for name, spec in self.items()]
         return [
@@ -227,7 +227,7 @@ class Schema(Mapping["str | bytes", Spec]):
         return ("list of " if self._is_list(name) else "") + self[name]._row_type()
 
     def _column_names(self) -> list[_Name]:
-        """Return the names of the columns of a batch."""
+        """Return the names of a batch's columns, in order."""
         return _column_names(self._features)
 
     def _bind(self) -> _core.Schema:
@@ -241,7 +241,7 @@ class Schema(Mapping["str | bytes", Spec]):
 
 
 class _Request(NamedTuple):
-    """The columns that a feature requests, and the function that composes them."""
+    """The columns that a spec requests, and how to compose a batch column from them."""
 
     name: _Name
     columns: list[Column]
@@ -250,7 +250,7 @@ class _Request(NamedTuple):
 
     @property
     def n_arrays(self) -> int:
-        """Number of arrays that the core returns."""
+        """Number of arrays that the core returns for this request."""
         columns = [column for column in self.columns if column.slot == 0]
         return len(columns) + sum(column.has_lengths for column in columns)
 
@@ -280,7 +280,7 @@ def _list_request(name: _Name, spec: Spec, *, has_lengths: bool = False) -> _Req
 
 
 def _composed_list(spec: Spec, name: _Name, arrays: Sequence[Array]) -> ComposedColumns:
-    """Compose the steps of all records, then group the steps by record."""
+    """Compose the steps of all records, then group them by record in a RaggedArray."""
     lists: list[Any] = list(arrays)
     steps = [
         RaggedArray._wrap(values.values, offsets_from(np.asarray(sizes.values)))
@@ -328,9 +328,9 @@ def _composition(
 def bind_sequences(
     context_features: Features | None, sequence_features: Features | None
 ) -> _core.Schema:
-    """Return a schema whose batches are (context, lists, lengths of padded lists).
+    """Return a core schema whose batches are (context, lists, list lengths) tuples.
 
-    The context and the lists may share names.
+    Only padded lists have lengths. The context and the lists may share names.
     """
     of_context, of_lists = _checked_sections(context_features, sequence_features)
     context = Schema._of(of_context, frozenset())._requests()
@@ -374,7 +374,7 @@ def _check_list_spec(name: _Name, spec: Spec) -> None:
 
 
 def _checked_sections(*sections: Features | None) -> list[Mapping[Any, Any]]:
-    """Return context features and feature lists as mappings, or raise a SchemaError."""
+    """Return both sections as mappings, with {} for None, or raise a SchemaError."""
     for argument, features in zip(_SECTIONS, sections, strict=True):
         if features is not None and not isinstance(features, Mapping):
             raise SchemaError(
@@ -393,7 +393,7 @@ def schema_or_names(
     context_features: Features | None,
     sequence_features: Features | None,
 ) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
-    """Return (schema, None), (None, names of features to infer) or (None, None)."""
+    """Return (schema, None) for specs, (None, names) for names, else (None, None)."""
     if context_features is None and sequence_features is None:
         return (None, None) if features is None else as_schema_or_names(features)
     if features is not None:
@@ -414,7 +414,7 @@ def schema_or_names(
 def as_schema_or_names(
     features: object,
 ) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
-    """Return (schema, None), or (None, names of features to infer)."""
+    """Return (schema, None) for specs, or (None, names) for a list of names."""
     is_list = isinstance(features, Sequence) and not isinstance(features, (str, bytes))
     if not is_list:
         return as_schema(features), None
@@ -433,7 +433,7 @@ def as_schema(features: object) -> Schema:
 
 
 def check_columns(first: Mapping[Any, str], other: Mapping[Any, str]) -> None:
-    """Raise a SchemaError if any row types differ; the error lists the columns."""
+    """Raise a SchemaError if two datasets differ in column names or row types."""
     differences = [
         f"{name!r} is {first.get(name, 'missing')} in one and "
         f"{other.get(name, 'missing')} in another"
@@ -493,7 +493,7 @@ _OF_TF: dict[str, tuple[Any, list[str]]] = {
 
 
 def as_spec(name: str | bytes, feature: object) -> Spec:
-    """Convert a tf.io spec or dtype name to a spec; return a spec unchanged."""
+    """Convert a tf.io spec or a dtype name to a Spec; return a Spec unchanged."""
     if isinstance(feature, Spec):
         return feature
     kind = type(feature).__name__
@@ -525,7 +525,7 @@ def as_spec(name: str | bytes, feature: object) -> Spec:
 
 
 def _argument(value: Any) -> Any:
-    """Convert a shape, tensor, dtype or partition of TensorFlow to an argument."""
+    """Convert a TensorFlow shape, tensor, dtype or partition to a spec's argument."""
     kind = type(value).__name__
     if kind == "UniformRowLength":
         return Ragged.UniformRowLength(value.length)

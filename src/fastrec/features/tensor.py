@@ -57,9 +57,9 @@ class SerializedTensor(Spec):
     """A tensor stored as a byte string by tf.io.serialize_tensor.
 
     With `shape` and `dtype`, the column is an ndarray of shape ``(batch, *shape)``, or
-    a `BytesArray` for ``"bytes"``. Otherwise tensors may differ, and the column is an
-    object array of shape ``(batch,)``. Each item is an ndarray or a `BytesArray`. A 0-D
-    tensor becomes a NumPy scalar or bytes; a padding row becomes None.
+    a `BytesArray` for ``"bytes"``. Otherwise, tensors may differ in shape and dtype:
+    the column is an object array of shape ``(batch,)``, and each item is an ndarray or
+    a `BytesArray`. A 0-D tensor becomes a NumPy scalar or bytes; padding becomes None.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class SerializedTensor(Spec):
 
 
 def tensor_text(number: int, shape: tuple[int, ...]) -> str:
-    """Return the repr of a spec; `number` is the tensors' DataType, or 0 for any."""
+    """Return a SerializedTensor spec as text; `number` is a DataType, or 0 for any."""
     return (
         f"fr.SerializedTensor({shape}, {_NAMES[number]!r})"
         if number
@@ -146,7 +146,7 @@ def tensor_text(number: int, shape: tuple[int, ...]) -> str:
 
 
 def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8]:
-    """Serialize each row of an array, or a single row of strings, as a tensor."""
+    """Serialize each row as a tensor; a BytesArray must have exactly one row."""
     shape = rows.shape[1:]
     if isinstance(rows, BytesArray):
         parts = [_head("bytes", shape)]
@@ -171,12 +171,12 @@ def _varint(value: int) -> bytes:
 
 
 def _field_header(number: int, size: int) -> bytes:
-    """Return the tag and length of a length-delimited field of `size` bytes."""
+    """Return the tag and length that precede a protobuf field of `size` bytes."""
     return _varint(number << 3 | 2) + _varint(size)
 
 
 def _head(dtype: str, shape: Sequence[int]) -> bytes:
-    """Return the serialized dtype and shape of a tensor."""
+    """Return the dtype and shape fields of a serialized tensor."""
     if dtype not in _NUMBERS:
         raise TypeError(f"cannot serialize tensors of dtype {dtype}")
     sizes = [b"\x08" + _varint(size) if size else b"" for size in shape]
@@ -185,7 +185,7 @@ def _head(dtype: str, shape: Sequence[int]) -> bytes:
 
 
 def _tensor(data: memoryview) -> Any:
-    """Parse a tensor in the core's layout (see ``ColumnSpec::tensor_dtype``)."""
+    """Parse a tensor laid out as in ``ColumnSpec::tensor_dtype``; None if empty."""
     if not data:
         return None  # padding
     number, n_axes = np.frombuffer(data, np.int32, 2).tolist()
