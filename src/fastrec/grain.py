@@ -56,7 +56,7 @@ class DataSource(RandomAccessDataSource):
         return dict(self._dataset[operator.index(index)])
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """Return several rows, read as one batch."""
+        """Return the rows `indices`, which are read as one batch."""
         if not len(indices):
             return []
         batch = self._dataset[np.asarray(indices)]

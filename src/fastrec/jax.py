@@ -60,17 +60,17 @@ def loader(
     Parameters
     ----------
     source : Dataset or Loader
-        The data to read. A Loader is copied at its current position and does not move.
-        Pass it without loader options.
+        The data to read. A Loader is copied at its current position; the original does
+        not move. Pass a Loader without loader options.
     batch_size : int, optional
         Rows in a batch of this rank; see `Dataset.loader`.
     sharding : Sharding or Device, optional
         Sharding of the rows of all columns, such as
         ``NamedSharding(mesh, PartitionSpec("batch"))``; by default, batches go to JAX's
         default device. A sharding over several processes sets rank and world size:
-        processes with the same rows have the same rank. Otherwise `Dataset.loader`
-        sets them; after ``jax.distributed.initialize``, they default to the index
-        and number of JAX's processes.
+        processes with the same rows have the same rank. Otherwise they are set as in
+        `Dataset.loader`; after ``jax.distributed.initialize``, they default to the
+        index and number of JAX's processes.
     prefetch_to_device : int, default 1
         Batches to copy to the devices ahead of the current batch.
     **options
@@ -98,7 +98,7 @@ def loader(
     TypeError, ValueError
         If an argument is invalid, the sharding cannot divide a batch or a column of
         variable-length rows, or JAX does not support a dtype, such as datetimes. The
-        error comes before any thread starts if possible, otherwise with the batch.
+        error is raised before any thread starts if possible, otherwise by ``next()``.
     OverflowError
         If an integer does not fit in 32 bits, unless ``jax_enable_x64`` is on.
 
@@ -121,9 +121,9 @@ def loader(
 
 
 def _rank(place: tuple[int, int] | None, is_shared: bool, known: Rank) -> Rank:
-    """Return the rank of this process in a sharding, or among JAX's processes.
+    """Return this process's Rank at `place`, or the one that `current_rank` finds.
 
-    `is_shared` means that arrays have rows of several processes.
+    If arrays have rows of several processes (`is_shared`), a given rank must match.
     """
     if place is None or (known.is_given and not is_shared):
         return current_rank(known)
@@ -223,7 +223,7 @@ class ProcessShard:
             raise ValueError(_not_divided(what, n_rows, self.n_shards, _FULL))
 
     def placed(self, batch_size: int | None, batch: Batch) -> Batch:
-        """Return a batch with its numeric columns on devices."""
+        """Return a copy of a batch, with its numeric columns on devices."""
         found: Batch = {**batch}
         taken: list[tuple[Batch, str]] = []
         arrays: Any = []
@@ -246,7 +246,7 @@ class ProcessShard:
         return found
 
     def _narrowed(self, name: str, column: Any, batch_size: int | None) -> Any:
-        """Return a column in JAX dtypes; raise if its rows cannot be divided."""
+        """Return a column in a JAX dtype, or raise if its rows cannot be divided."""
         n_shards, is_global = self.n_shards, self.is_global
         if isinstance(column, RaggedArray | SparseArray):
             if n_shards == 1 and not is_global:
@@ -276,7 +276,7 @@ class ProcessShard:
 
 
 def _padded_column(source: Loader) -> str | bytes | None:
-    """Return the name of a column padded to the longest row of each batch, or None."""
+    """Return the name of a column that batches pad to their longest row, or None."""
     padded = source.dataset._any_width_columns()
     if source._has_transforms or not padded:
         return None
@@ -296,7 +296,7 @@ def _not_divided(what: str, n_rows: int, n_shards: int, hint: str = "") -> str:
 
 
 def _is_numeric(name: str, column: object) -> bool:
-    """Return whether a column is a numeric array; raise if JAX lacks its dtype."""
+    """Return whether a column has numbers; raise an error if JAX lacks its dtype."""
     if isinstance(column, RaggedArray | SparseArray):
         return _is_numeric(name, column.values)
     if not isinstance(column, np.ndarray | jax.Array) or not column.ndim:
@@ -316,7 +316,7 @@ def _is_numeric(name: str, column: object) -> bool:
 
 
 def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
-    """Cast integers to JAX's canonical dtype, or raise an OverflowError."""
+    """Cast integers to JAX's dtype; raise an OverflowError if one does not fit."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     if array.dtype.kind not in "iu" or array.dtype == dtype:
         return array
@@ -332,7 +332,7 @@ def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
 
 
 def _flatten(array: Any) -> tuple[list[Any], tuple[Any, ...]]:
-    """Return the two arrays of a column with their keys, and its other parts."""
+    """Return the two arrays of a column, each with its key, and its other parts."""
     keys = map(jax.tree_util.GetAttrKey, array._parts)
     first, second, *rest = zip(keys, array._part_values(), strict=True)
     return [first, second], tuple(part for _, part in rest)

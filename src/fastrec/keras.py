@@ -79,7 +79,7 @@ class PyDataset(keras.utils.PyDataset):
     ----------
     source : Dataset or Loader
         The data to read; columns must be numeric arrays. Pass a Loader without loader
-        options. It is not copied, so Keras moves it.
+        options. The Loader is not copied, so Keras moves it.
     batch_size : int, optional
         Rows in a batch of this rank; see `fastrec.Dataset.loader`.
     label_key : str or list of str, optional
@@ -97,7 +97,7 @@ class PyDataset(keras.utils.PyDataset):
     Raises
     ------
     TypeError
-        If `source` is not a Dataset or Loader, or a Loader with loader options.
+        If `source` is neither a Dataset nor a Loader, or options come with a Loader.
     KeyError
         If `label_key` or `weight_key` names an unknown column.
     SchemaError
@@ -239,14 +239,14 @@ class PyDataset(keras.utils.PyDataset):
         return self._asked[1]
 
     def on_epoch_begin(self) -> None:
-        """Record that Keras begins an epoch, or inspects the first batch."""
+        """Record that an epoch is running; Keras also calls this to inspect a batch."""
         self._is_within_epoch = True
 
     def on_epoch_end(self) -> None:
         """Move the loader to its next epoch, if Keras has requested all batches.
 
-        Keras also calls this method after it inspects a batch, before the first epoch,
-        and after every ``steps_per_epoch`` steps, when it continues the same pass.
+        Keras also calls this method before the first epoch, after it inspects a batch,
+        and after every ``steps_per_epoch`` steps, although the same pass continues.
         """
         with _core.HeldLock(self._lock):
             is_whole = len(self._steps_asked()) >= self._n_steps()
@@ -295,7 +295,7 @@ def _cure(column: object) -> str:
 
 
 def _as_torch_tensors(part: Any) -> Any:
-    """Return torch tensors that share the memory of arrays, which Keras would copy."""
+    """Convert arrays to torch tensors without a copy if possible; Keras would copy."""
     if isinstance(part, dict):
         return {name: _as_torch_tensors(array) for name, array in part.items()}
     is_taken = str(part.dtype) in _TORCH_DTYPES and part.flags.writeable

@@ -1,4 +1,4 @@
-"""polars: a LazyFrame of TFRecords that decodes only the columns of a query.
+"""polars: a LazyFrame of TFRecords that decodes only the columns a query needs.
 
 >>> import fastrec as fr
 >>> import polars as pl

@@ -56,8 +56,8 @@ def dataset(
     Parameters
     ----------
     source : Dataset or Loader
-        The data to read. Pass a Loader without loader options. It is not copied, so
-        iteration moves it; run one pass at a time.
+        The data to read. Pass a Loader without loader options. A Loader is not
+        copied, so iteration moves it; run one pass at a time.
     batch_size : int, optional
         Rows in a batch of this rank; see `fastrec.Dataset.loader`.
     label_key : str or list of str, optional
@@ -271,7 +271,7 @@ def _dtype(name: Key, values: Any) -> Any:
 
 
 def _arrays(column: Any) -> list[npt.NDArray[Any]]:
-    """Return the arrays of a column in the order of the components of its spec."""
+    """Return the arrays of a column, in the order in which its spec lists them."""
     if isinstance(column, SparseArray):
         shape = np.array(column.dense_shape, np.int64)
         return [column.indices, np.asarray(column.values), shape]

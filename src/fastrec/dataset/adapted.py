@@ -1,4 +1,4 @@
-"""Resolve the source of an adapter: a Loader, or a Dataset with loader options."""
+"""Helpers of adapters such as fastrec.jax: create a loader, and limit columns."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def loader_of(
     options: LoaderKeywords,
     find_rank: RankFinder | None = None,
 ) -> Loader[Any]:
-    """Return `source` if it is a Loader, or create a loader of a Dataset.
+    """Return `source` if it is a Loader; otherwise create a loader of the Dataset.
 
-    With `find_rank`, return a copy of a Loader. Each epoch calls `find_rank` for rank
-    and world size, unless the caller set them. Errors name the adapter as `adapter`.
+    If `find_rank` is set, a Loader is copied, and the returned loader calls `find_rank`
+    to get its rank at the start of each epoch. Error messages name `adapter`.
     """
     if isinstance(source, Loader):
         given = [*(["batch_size"] if batch_size is not None else []), *options]
@@ -46,12 +46,12 @@ def loader_of(
 
 
 def has_functions(dataset: Dataset) -> bool:
-    """Return whether a dataset has transforms; decoding images does not count."""
+    """Return whether a dataset has transforms; image decoding is not a transform."""
     return bool(dataset._transforms or dataset._source.transforms)
 
 
 def reading_columns(dataset: Dataset, names: Collection[str]) -> Dataset:
-    """Return a dataset that reads only the features of the columns `names`."""
+    """Return a dataset of only the columns `names`, unless this may change its rows."""
     # Every query must skip the same rows, whatever columns it reads.
     if has_functions(dataset) or dataset.on_error != "raise":
         return dataset

@@ -40,13 +40,13 @@ def build_index(
     paths : path-like or sequence of path-like
         See `fastrec.open`.
     index_dir : path-like, optional
-        Directory for the indexes, instead of the user's cache. Machines may share it.
+        Directory for indexes; by default in the user's cache. Machines may share it.
         Pass the same directory to `fastrec.open`.
     next_to_data : bool, default False
         Store the indexes in ``.fastrec/index.frecidx`` in the common directory of the
         files, where `fastrec.open` always looks. You may copy the index file with the
-        files: `fastrec.open` uses it for files of the same name and size, if it matches
-        sampled records.
+        files: `fastrec.open` uses the index of a file that has the same name and size,
+        if sampled records match.
     rank, world_size : int
         Divide the files among machines: this machine indexes file `rank` and every
         `world_size`-th file after it.

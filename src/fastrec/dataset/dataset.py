@@ -69,7 +69,7 @@ class Dataset:
 
     Files are read when data is first needed. A dataset can be pickled.
 
-    ``ds[i]`` returns the record or raises an error, regardless of `on_error`.
+    ``ds[i]`` returns row `i` or raises an error, regardless of `on_error`.
     Iteration, `head` and loaders follow `on_error`.
 
     Examples
@@ -105,7 +105,7 @@ class Dataset:
 
     @property
     def files(self) -> list[str]:
-        """The files, in the order of their record numbers."""
+        """The paths of the files, in the order in which their records are numbered."""
         return self._source.files.files
 
     @property
@@ -119,13 +119,13 @@ class Dataset:
 
         If True, `head`, iteration, and loaders in file order or with
         ``shuffle=fr.Window(...)`` work; ``ds[i]`` and ``shuffle=True`` do not. Pass
-        ``cache_dir=`` to `fastrec.open` to expand the files once and lift this limit.
+        ``cache_dir=`` to `fastrec.open` to keep expanded copies without this limit.
         """
         return self._source.files.is_streamed
 
     @property
     def column_names(self) -> list[str]:
-        """The names of the columns to read; `select_columns` accepts them.
+        """The names of the columns to read, which `select_columns` accepts.
 
         Batches may have more columns: masks, ``__source__`` and columns of transforms.
         """
@@ -134,10 +134,10 @@ class Dataset:
 
     @property
     def schema(self) -> Schema:
-        """The specs of the features to read: passed to `fastrec.open`, or inferred.
+        """The specs of the features to read, passed to `fastrec.open` or inferred.
 
         Without ``features=``, the schema is inferred once, from up to 4,096 records
-        spread evenly over the files; see `infer_schema`. The repr is valid Python.
+        spread evenly over the files; see `infer_schema`. Its repr is valid Python.
 
         Raises
         ------
@@ -152,16 +152,16 @@ class Dataset:
 
         A feature that every record has, with the same number of values, becomes
         `FixedLen`; any other feature becomes `VarLen`. If a record has feature lists, the
-        records are tf.train.SequenceExamples: a list whose steps all have the same number
-        of values becomes `FixedLenSequence`, any other list `VarLen`. A list with the
-        name of a context feature becomes the column ``name_list``. Columns are sorted by
-        name. Features without values in the sample are left out. Records that are
-        neither Examples nor SequenceExamples become one column, `Record`.
+        records are tf.train.SequenceExamples. A feature list whose steps all have the
+        same number of values becomes `FixedLenSequence`; any other becomes `VarLen`. A
+        feature list with the same name as a context feature becomes ``name_list``.
+        Columns are sorted by name. Features without values in the sample are left out.
+        If no record is an Example or SequenceExample, the only column is a `Record`.
 
-        The repr has comments about the sample: the number of records, the share of
-        records with each feature, value ranges, and byte strings that are all JPEG,
-        PNG, GIF, WebP or UTF-8 text. The comments suggest defaults and `Raw`; the schema
-        never assumes them. The same records give the same schema.
+        The repr of the schema has comments about the sample: the number of records, the
+        share of records with each feature, value ranges, and byte strings that are all
+        JPEG, PNG, GIF, WebP or UTF-8 text. Defaults and `Raw` are only suggested there.
+        The same records always give the same schema.
 
         Parameters
         ----------
@@ -211,8 +211,8 @@ class Dataset:
         """The regions of files that readers skip because the framing is damaged.
 
         For streamed files, the report includes damage to the compressed stream.
-        `Loader.report` lists rows that cannot be read. The first access indexes the
-        files, or counts their records, unless an earlier read did so.
+        `Loader.report` lists rows that cannot be read. The first access indexes
+        the files, or counts their records, if no earlier read has done so.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class Dataset:
         return self._batch(record_numbers(index, len(self)))
 
     def _row(self, index: int) -> Row:
-        """Return one row; decode it in the core unless Python code needs its batch."""
+        """Return row `index`; decode it in C++ unless Python code must transform it."""
         if self._reader is None and self._may_have_reader:
             checked_number(index, len(self._source))
             core, catalog = self._source.to_core(), self._source.catalog()
@@ -282,7 +282,7 @@ class Dataset:
         return row_of(batch, 0)
 
     def _batch(self, numbers: Numbers) -> Batch:
-        """Return the transformed batch of the records `numbers`."""
+        """Return the records `numbers` as one batch, after the transforms."""
         source = self._source
         collator = Collator(source, self._transforms)
         records = records_of(source, numbers)
@@ -331,9 +331,9 @@ class Dataset:
         return f"<fastrec.Dataset of {self._described()}>"
 
     def _repr_html_(self) -> str:
-        """Return the schema and the first rows as a table, for notebooks.
+        """Return an HTML table of the schema and the first rows, for notebooks.
 
-        Reads only the beginning of the first file.
+        Reads only the start of the first file, and the first records of a selection.
         """
         title = f"Dataset of {self._source!r}"
         try:
@@ -353,7 +353,7 @@ class Dataset:
         return table(header, cells, title=title)
 
     def _first_rows(self, n: int) -> tuple[Schema, list[Row]]:
-        """Return the schema and up to `n` untransformed rows; no rows of a mix."""
+        """Return the schema and, unless mixed, the first `n` rows before transforms."""
         source, records = self._source, list[bytes]()
         first = source.of_first_file(_SAMPLE_SHOWN)
         if source.is_walkable:
@@ -438,8 +438,8 @@ class Dataset:
         ----------
         transform : callable
             ``transform(batch)`` or ``transform(batch, info)``, as for `loader`. It runs
-            after the dataset's earlier transforms and before the loader's. Reading single
-            rows calls it with batches of one or a few rows.
+            after the dataset's earlier transforms and before the loader's. When
+            single rows are read, its batches have one or a few rows.
         """
         return Dataset(self._source, (*self._transforms, CheckedTransform(transform)))
 
@@ -495,7 +495,7 @@ class Dataset:
         Raises
         ------
         TypeError, ValueError
-            If `keep` is not callable, or returns anything but such an array.
+            If `keep` is not callable, or its result is not a bool array of this shape.
         """
         given: object = keep
         if not callable(given):
@@ -620,7 +620,7 @@ class Dataset:
             world size.
         batches : callable, optional
             ``batches(seed, epoch)`` returns the epoch's global batches as 1-D arrays of
-            record numbers, of any sizes. It replaces batch size and shuffling.
+            record numbers, of any sizes. It replaces the batch size and `shuffle`.
             `fastrec.samplers` has samplers by length, weight or class, and for packing.
         shuffle : bool, Blocks or Window, default False
             False keeps the order of the files. True shuffles all records in a new order
@@ -631,7 +631,7 @@ class Dataset:
             Seed of the order and of the random generators of `transform`.
         drop_last : bool, default False
             Skip the last batch if it is not full. By default it has fewer rows, divided
-            evenly among the ranks. All ranks make the same number of steps.
+            evenly among the ranks. All ranks have the same number of steps.
         pad_last : bool, default False
             Fill every batch to its full size with rows of zeros and empty values, and add
             a bool column ``__valid__`` that is False for padding.
@@ -643,8 +643,8 @@ class Dataset:
         num_threads : int, optional
             Native threads that decode in the background; 0 decodes inside ``next()``. By
             default one per CPU that this process may use, divided by
-            ``$LOCAL_WORLD_SIZE``. Streamed files use one more thread, and the same
-            number to decompress, at most one per file. Batches do not depend on it.
+            ``$LOCAL_WORLD_SIZE``. Streamed files use one more thread, and `num_threads`
+            threads to decompress, at most one per file. Batches do not depend on this.
         prefetch : int, optional
             Batches to prepare ahead of the current one; by default ``num_threads + 2``,
             plus ``transform_threads + 1`` with a transform. (`fastrec.per_row` works on
@@ -665,14 +665,14 @@ class Dataset:
         transform_threads : int, optional
             Python threads that call `transform` and decode `Image` columns; 0 does both
             inside ``next()``. By default 1, or with images one per CPU that this process
-            may use. By default, these threads share the rows of one batch, and one
+            may use. By default, the threads divide the rows of one batch, but only one
             thread calls a transform of whole batches.
         on_transform_error : {"raise", "skip", "mask"}, default "raise"
             Policy for rows whose transform raises an exception, except MemoryError. With
             `fastrec.per_row`, ``"skip"`` skips the row, and ``"mask"`` sets the columns
             of ``out`` to zero and ``__valid__`` to False. With any other transform,
-            ``"skip"`` skips all rows of the batch and delivers the transform of an empty
-            batch, so that the step count stays the same; ``"mask"`` is invalid. With
+            ``"skip"`` skips the whole batch and delivers the transform's result for an
+            empty batch, to keep the step count; ``"mask"`` is invalid. With
             ``pad_last=True``, ``"skip"`` masks rows. `Loader.report` lists the rows
             with their errors.
         memory_limit : int or str, optional
@@ -710,7 +710,7 @@ class Dataset:
         """Return all records as a stream of Arrow record batches.
 
         ``pyarrow.table(ds)``, ``polars.DataFrame(ds)`` and DuckDB's
-        ``SELECT ... FROM ds`` call it. See `fastrec.arrow.RecordBatchReader`.
+        ``SELECT ... FROM ds`` call this method. See `fastrec.arrow.RecordBatchReader`.
         """
         from fastrec.arrow.reader import RecordBatchReader
 
@@ -733,7 +733,7 @@ class Dataset:
     def _batches_until_damage(
         self, batch_size: int, num_threads: int | None = None
     ) -> Iterator[Batch]:
-        """Yield all batches; at damage, yield the intact records and raise."""
+        """Yield batches up to the first damaged record, then raise its error."""
         n_read = 0
         alone: dict[str, Any] = {"rank": 0, "world_size": 1, "num_threads": num_threads}
         try:
@@ -764,7 +764,7 @@ class Dataset:
     def _table_loader(
         self, batch_size: int | None, num_threads: int | None = None
     ) -> Loader:
-        """Return a loader of all records on one rank, without padding."""
+        """Return a loader of all records on one rank; pad rows only for transforms."""
         batch_size = batch_size or self._rows_at_once()
         dataset = self
         # Transforms expect padded batches.
@@ -776,11 +776,11 @@ class Dataset:
         return dataset.loader(batch_size, rank=0, world_size=1, num_threads=num_threads)
 
     def _rows_at_once(self) -> int:
-        """Return the rows per batch of about 16 MiB, estimated from the first rows."""
+        """Estimate from the first rows how many rows a batch of 16 MiB has."""
         return rows_per_batch(self._row_bytes())
 
     def _row_bytes(self) -> float:
-        """Return the average bytes per row of the first rows, before transforms."""
+        """Return the average size of the first rows in bytes, before transforms."""
         # The first rows of a pipe cannot be read again.
         self._source.files.check_no_pipes("choosing a batch size by the first rows")
         plain = self._without_transforms()

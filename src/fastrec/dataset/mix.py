@@ -13,10 +13,10 @@ from fastrec.sources.source import Mix, Source, joined_records
 
 
 def concat(datasets: Iterable[Dataset]) -> Dataset:
-    """Concatenate datasets.
+    """Return a dataset that contains the records of all `datasets`, in order.
 
-    The datasets must have the same columns after their transforms. Features and keys in
-    the files may differ.
+    The datasets must have the same columns after their transforms. The features that
+    the files store may differ.
 
     Raises
     ------
@@ -46,10 +46,10 @@ def mix(
 ) -> Dataset:
     """Draw rows from several datasets in proportion to their weights.
 
-    The number of rows from each component stays within a constant of its weighted share
-    at every point. A component that ends starts its next epoch, in a new order if the
-    loader shuffles. The next epoch of the mix continues where the components stopped.
-    The number of a row determines its component and record, so a mix resumes exactly.
+    After any row, the number of rows drawn from a component is within a constant of its
+    weighted share. When a component is exhausted, its next epoch begins, in a new order
+    if the loader shuffles. The next epoch of the mix continues where the components
+    stopped. A row's number determines its component and record: a mix resumes exactly.
 
     Parameters
     ----------
@@ -62,14 +62,14 @@ def mix(
         Rows per epoch; by default the total number of rows of the components.
     per_batch : bool, default False
         Draw all rows of a global batch from one component. If `length` is not a multiple
-        of the batch size, the last batch of an epoch is short, and the rest of its draw
-        is skipped. Outside loaders, rows are drawn one by one.
+        of the batch size, the last batch of an epoch is short, and the other rows drawn
+        for it are skipped. Outside loaders, rows are drawn one by one.
 
     Returns
     -------
     Dataset
         Batches have an additional int64 column ``__source__``: the index of the
-        row's component in `components`, or -1 for padding.
+        row's component in `components`, or -1 for a padding row.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def _check_parts(parts: Sequence[object], expected: str) -> None:
 
 
 def _joined_source(parts: Sequence[Dataset]) -> Source:
-    """Return a source of all parts; transforms apply only to rows of their part."""
+    """Return a source of all parts; each part's transforms apply to its rows only."""
     return Source.joined(
         [
             part._source.changed(

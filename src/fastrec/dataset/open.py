@@ -55,8 +55,8 @@ def open(
         A file, a glob (matches sorted by name), a directory (all TFRecord files below
         it, sorted by name), or a list of these. Each may be a URL: ``s3://``,
         ``gs://``, ``az://``, ``https://``, ``hf://``, ``file://`` or any scheme that
-        fsspec supports. A directory with several splits is an error: file names
-        with train, test, valid, validation, val, dev or eval. A pipe (``/dev/stdin``)
+        fsspec supports. A directory must not mix splits, which are recognized by train,
+        test, valid, validation, val, dev or eval in file names. A pipe (``/dev/stdin``)
         is read once, in order, and requires `features`.
     features : mapping of str to specs, or list of str, optional
         The features to read, by column name. A spec may also be a tf.io spec, or the
@@ -65,10 +65,10 @@ def open(
         read with inferred specs. See `Dataset.infer_schema`. `Record` reads whole
         records, which need not be tf.train.Examples.
     context_features, sequence_features : mapping of str to specs, optional
-        Specs of the context and of the feature lists of tf.train.SequenceExamples,
-        instead of `features`. Feature lists accept `FixedLenSequence` (padded
-        to the longest list; each step is one item), `VarLen` and `Ragged` (a
-        `RaggedArray` of steps of values). Batches have the columns of both mappings.
+        Specs for tf.train.SequenceExamples, instead of `features`: of context features
+        and of feature lists. Feature lists accept `FixedLenSequence` (padded to the
+        longest list; each step is one item), `VarLen` and `Ragged` (a `RaggedArray` of
+        steps, each with its values). Batches have the columns of both mappings.
     on_error : {"raise", "skip", "resync", "mask"}, default "raise"
         Policy for damaged records. ``"raise"`` delivers the records before the damage and
         raises. ``"skip"`` skips records that cannot be read or do not fit their spec;
@@ -79,8 +79,8 @@ def open(
         adds a bool column ``__valid__`` that is False for this row. `Dataset.report`
         and `Loader.report` list skipped regions, and the log names them.
     io : {"auto", "mmap", "pread"}
-        Read files through a memory map or in blocks. ``"auto"`` maps local files and
-        reads files on network file systems in blocks. The results are the same.
+        ``"mmap"`` maps files into memory; ``"pread"`` reads them in blocks. ``"auto"``
+        maps local files and reads network file systems in blocks. Results are the same.
     compression : {"auto", None, "GZIP", "ZLIB"}
         ``"auto"`` detects GZIP and ZLIB from the first bytes of each file. None treats
         all files as plain; ``"GZIP"`` and ``"ZLIB"`` treat all files as compressed.
@@ -201,7 +201,7 @@ def read_records(
 
     Yields
     ------
-    bytes, or BytesArray
+    bytes, or BytesArray if `batch_size` is set
 
     Raises
     ------

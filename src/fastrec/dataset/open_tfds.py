@@ -53,8 +53,8 @@ def open_tfds(
         Same as in ``tfds.load``: ``"train"``, ``"train[:80%]"``, ``"train[100:200]"``,
         ``"train[1shard]"``, ``"train+test"`` or ``"all"``. By default the only split.
     features : list of str, or mapping of str to specs, optional
-        The columns to read; the name of a dict selects all columns in it. A mapping
-        contains specs of stored features instead; see `fastrec.open`.
+        A list names the columns to read; the name of a dict selects all columns in it.
+        A mapping has specs of the stored features instead; see `fastrec.open`.
     images : mapping of str to Image, optional
         Specs that decode image columns. By default, images of a fixed size are decoded;
         other image columns contain the encoded files as bytes.
@@ -113,7 +113,7 @@ def open_tfds(
 def _selected(
     dataset: Dataset, found: TfdsDirectory, pieces: Sequence[Piece]
 ) -> Dataset:
-    """Return the records of `pieces`; the dataset has one file per piece."""
+    """Return a view of the records in `pieces`; `dataset` has one file per piece."""
     lengths = tuple(found.lengths[piece.split][piece.shard] for piece in pieces)
     source = dataset._source.changed(
         lambda reading: dataclasses.replace(reading, record_counts=lengths)
@@ -151,7 +151,7 @@ def _schema(
 
 
 def _chosen(names: Iterable[str | bytes], columns: Sequence[str]) -> list[str]:
-    """Return the columns that `names` selects; a dict selects all columns in it."""
+    """Return the selected columns; the name of a dict selects all columns in it."""
     chosen: dict[str, None] = {}
     for name in names:
         below = [c for c in columns if c == name or c.startswith(f"{name!s}/")]

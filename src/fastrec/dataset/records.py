@@ -92,7 +92,7 @@ def is_one(index: object) -> bool:
 
 
 def checked_number(number: int, n_records: int) -> int:
-    """Return a record number counted from 0, or raise an IndexError."""
+    """Return `number` as a non-negative record number, or raise an IndexError."""
     if not -n_records <= number < n_records:
         raise IndexError(
             f"record {number} is out of range: the dataset has {n_records:,} records"

@@ -1,6 +1,6 @@
 """Convert datasets to blocks of Ray Data (Arrow tables), and blocks to columns.
 
-Ray has Arrow extension types for tensors; NumPy batches have arrays ``(n, k, ...)``.
+Ray stores tensors in Arrow extension types; its NumPy batches have arrays ``(n, ...)``.
 
 ====================================  =================================================
 rows of numbers of one shape          read as tensors, and written as ndarray
@@ -37,7 +37,7 @@ from fastrec.features.fixed import Raw
 
 
 def block_schema(reader: RecordBatchReader) -> pa.Schema | None:
-    """Return the schema of blocks, or None if the first record cannot be read."""
+    """Return the schema of all blocks, or None if the first record is unreadable."""
     try:
         schema = pa.schema(reader)
     except Error as error:
@@ -54,14 +54,14 @@ def block_schema(reader: RecordBatchReader) -> pa.Schema | None:
 
 
 def blocks_of(reader: RecordBatchReader) -> Iterator[pa.Table]:
-    """Yield the record batches as blocks of at least one row."""
+    """Yield the record batches of `reader` as blocks (Arrow tables)."""
     for batch in map(pa.record_batch, reader):
         names = batch.schema.names
         yield pa.Table.from_arrays([*map(_tensors, batch.columns)], names=names)
 
 
 def _row_type(kind: pa.DataType) -> tuple[tuple[int, ...], pa.DataType]:
-    """Return the row shape and item type of numeric columns; shape () for others."""
+    """Return row shape and item type; the shape is () if rows are not arrays."""
     shape: tuple[int, ...] = ()
     while pa.types.is_fixed_size_list(kind):
         shape, kind = (*shape, kind.list_size), kind.value_type
@@ -69,7 +69,7 @@ def _row_type(kind: pa.DataType) -> tuple[tuple[int, ...], pa.DataType]:
 
 
 def _tensors(column: pa.Array) -> pa.Array:
-    """Return numeric rows of one shape as tensors, any other column unchanged."""
+    """Convert numeric arrays of one shape to tensors; return others unchanged."""
     shape, _ = _row_type(column.type)
     # Optional columns may have null rows, which tensors do not support.
     if not shape or column.null_count:
@@ -85,7 +85,7 @@ def _tensors(column: pa.Array) -> pa.Array:
 
 
 def features_of_schema(schema: pa.Schema) -> dict[str, Spec]:
-    """Return the specs that columns need, such as `Raw` for three or more dimensions.
+    """Return the specs that `Writer` needs for some columns, such as `Raw` for tensors.
 
     Raises a SchemaError for types that no feature can store.
     """
@@ -102,7 +102,7 @@ def features_of_schema(schema: pa.Schema) -> dict[str, Spec]:
 
 
 def columns_of_batch(batch: pa.RecordBatch) -> Columns:
-    """Return the columns of a batch, after `features_of_schema` checked its schema."""
+    """Return the columns of a batch, in the form that `Writer` accepts."""
     columns: Columns = {}
     for field, array in zip(batch.schema, batch.columns, strict=True):
         if not _is_of_ray(field.type):

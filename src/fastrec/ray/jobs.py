@@ -1,4 +1,4 @@
-"""Jobs: run commands on many files as tasks on a Ray cluster.
+"""Jobs: run fastrec commands on many files, as tasks of a Ray cluster.
 
 All nodes must see input files and output directories under the same paths. Ray retries
 tasks if a worker or node fails.
@@ -37,7 +37,7 @@ _TASKS_PER_CPU = 8  # small tasks, so that all CPUs finish at about the same tim
 
 @contextlib.contextmanager
 def cluster(address: str) -> Iterator[None]:
-    """Connect to the Ray cluster at `address`, and disconnect at the end.
+    """Connect to the Ray cluster at `address`; disconnect at the end of the block.
 
     Raises a ConnectionError if the connection fails.
     """
@@ -64,9 +64,9 @@ def run_tasks(
 ) -> list[_T]:
     """Run picklable functions as tasks, each on one CPU; return their results.
 
-    Tasks run in the current directory, if the node has it. `progress` receives the
-    total size of completed tasks, and of all tasks. The first error cancels the other
-    tasks.
+    Tasks run in the current directory, if the node has it. `sizes` has the size of each
+    task; `progress` receives the sum for completed tasks, and for all tasks. The first
+    error cancels the other tasks.
     """
     run = ray.remote(_run_in)
     references = waiting = [run.remote(os.getcwd(), task) for task in tasks]
@@ -99,9 +99,9 @@ def map_files(
     files: Sequence[str],
     progress: Progress = lambda _done, _total: None,
 ) -> list[_T]:
-    """Call a picklable function on runs of consecutive files, one task per run.
+    """Call a picklable function on groups of consecutive files, one task per group.
 
-    `progress` receives the bytes of completed files, and of all files.
+    `progress` receives the total bytes of completed files, and of all files.
     """
     n_cpus = int(ray.cluster_resources().get("CPU", 1))
     sizes = [_size_of(path) for path in files]
@@ -129,7 +129,7 @@ def shuffle_files(
 ) -> Written:
     """Run `fastrec.rewrite.shuffle` with one task per shard.
 
-    `memory` limits each task. Raises the same errors as `fastrec.rewrite.shuffle`.
+    The shuffle option `memory` limits each task. Raises the errors of `shuffle`.
     """
     check_shared(out)
     names = ShardNames(out)
@@ -166,7 +166,7 @@ def _shuffled(
     shard: int,
     **shuffle_options: Any,
 ) -> Written:
-    """Write one shard under a name that no other attempt uses."""
+    """Write one shard, under a name that no other attempt of the task uses."""
     out = os.path.join(directory, f"{new_token()}.tfrecord")
     shards = range(shard, shard + 1)
     return shuffle(files, out, options, shards=shards, **shuffle_options)

@@ -1,7 +1,7 @@
 """Ranges: divide records by bytes into one range per task.
 
-A range is a callable that returns the source to read. Its pickle contains only its own
-files and record offsets, so workers neither scan files nor need the driver's cache.
+A range is a callable that returns the source to read. Its pickle contains its files and
+record offsets only, so workers do not scan files or need the driver's cache.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Offsets: TypeAlias = "tuple[tuple[int, int], int, int, bytes, int]"
 
 @dataclass(frozen=True)
 class Range:
-    """Records ``first:last`` of a source, or all records of streamed files."""
+    """Records ``first:last`` of a source, or all records if `last` is None."""
 
     source: Source
     first: int = 0
@@ -43,7 +43,7 @@ class Range:
 
     @property
     def paths(self) -> list[str]:
-        """The files of the range; for selected records, all files of the source."""
+        """The files of the range; if records are selected, all files of the source."""
         files = self.source.files
         if self.last is None or not self.source.is_walkable:
             return files.files
@@ -52,7 +52,7 @@ class Range:
         return files.files[first : last + 1]
 
     def __call__(self) -> Source:
-        """Return the source to read."""
+        """Return a source of the records in this range."""
         _, (function, *arguments) = self.__reduce__()
         source: Source = function(*arguments)
         return source
@@ -86,7 +86,7 @@ class Range:
 def _selected(
     source: Source, sent: Sequence[_Offsets], chosen: range | Numbers | None
 ) -> Source:
-    """Return the records `chosen` of a source, with the offsets in `sent`, if any."""
+    """Return a source of the records `chosen` (None: all), with offsets in `sent`."""
     if chosen is None:
         return source
     if sent:
@@ -105,8 +105,8 @@ def _sent(index: _core.Index, first: int, last: int) -> _Offsets:
 def _index(path: str, sent: _Offsets) -> _core.Index:
     """Return an index with the offsets that `_sent` returned.
 
-    Placeholders before `first` and after the last record keep record numbers correct.
-    Tasks never read them.
+    Placeholders before and after the records of `sent` keep record numbers correct.
+    Tasks never read the placeholders.
     """
     version, first, begin, sizes, n_records = sent
     offsets = np.full(n_records + 1, version[0], np.uint64)
@@ -120,8 +120,8 @@ def _index(path: str, sent: _Offsets) -> _core.Index:
 def divided(source: Source, n_ranges: int) -> list[Range]:
     """Divide the records of a source into at most `n_ranges` ranges.
 
-    Whole files are divided by bytes, and selected records by number. A compressed file
-    is never divided.
+    The ranges have about equal bytes or, if records of the source are selected, equal
+    numbers of records. A compressed file is never divided.
     """
     source.check_selectable()
     files = source.files
@@ -138,7 +138,7 @@ def divided(source: Source, n_ranges: int) -> list[Range]:
 
 
 def _bounds_by_bytes(indexes: _core.Indexes, n_ranges: int) -> list[int]:
-    """Return the record numbers that bound ranges of about equal bytes."""
+    """Return record numbers that divide the files into ranges of about equal bytes."""
     records = np.cumsum([0, *indexes.counts])
     ends = np.cumsum(indexes.n_bytes)
     bounds = [0]
@@ -151,7 +151,7 @@ def _bounds_by_bytes(indexes: _core.Indexes, n_ranges: int) -> list[int]:
 
 
 def file_spans(sizes: Sequence[int], n_spans: int) -> list[range]:
-    """Divide files into at most `n_spans` consecutive runs of about equal bytes."""
+    """Return at most `n_spans` ranges of file numbers, which have about equal bytes."""
     ends = np.cumsum([0, *sizes])
     bytes_ = even_bounds(int(ends[-1]), n_spans)[1:-1]
     bounds = [0, *np.searchsorted(ends, bytes_).tolist(), len(sizes)]

@@ -1,11 +1,11 @@
-"""read_tfrecords: read tasks of Ray Data over ranges of records.
+"""read_tfrecords: Ray Data tasks read ranges of records.
 
 ::
 
     files -> indexes on the driver -> ranges of about equal bytes -> read tasks -> blocks
 
 A read task has the offsets of its records, so workers need no index. It reads only these
-records, and decodes only its columns.
+records, and decodes only the selected columns.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def read_tfrecords(
         See `fastrec.arrow.RecordBatch`: `text` columns are string, not binary;
         `optional` columns contain a value or null, not lists.
     shuffle : {"files"} or ray.data.FileShuffleConfig, optional
-        Read the ranges in random order, like files in Ray's readers. Records keep their
-        order within a range.
+        Read the ranges in random order, as Ray's readers do with files. Records keep
+        their order within a range.
     **ray_options
         Options of ``ray.data.read_datasource``: ``override_num_blocks``,
         ``concurrency``, ``num_cpus``, ``memory``, ``ray_remote_args`` and others.
@@ -82,7 +82,7 @@ def read_tfrecords(
     Returns
     -------
     ray.data.Dataset
-        The number of rows is known unless rows may be skipped or files are compressed.
+        Ray knows the row count unless rows may be skipped or files are compressed.
         Rows of one shape are tensors: batches have arrays ``(n, *shape)``. Other columns
         have the types of `fastrec.arrow.RecordBatch`: lists for rows of any length, and
         binary for byte strings.
@@ -146,7 +146,7 @@ def read_tfrecords(
 class TFRecordsDatasource(Datasource):
     """Ray datasource that reads a dataset; Ray names its tasks ReadTFRecords.
 
-    `types` has the names of the text and of the optional columns.
+    `types` maps "text" and "optional" to the names of such columns.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class TFRecordsDatasource(Datasource):
         self._read(dataset, types)
 
     def _read(self, dataset: Dataset, types: dict[str, Any]) -> None:
-        """Set the dataset to read, and the schema of its blocks."""
+        """Set the dataset to read, the schema of its blocks, and its bytes per row."""
         self._dataset, self._types, self._schema = dataset, types, None
         if not has_functions(dataset):
             reader = RecordBatchReader(dataset, batch_size=1, **types)
@@ -180,7 +180,7 @@ class TFRecordsDatasource(Datasource):
         return self._is_counted and self._dataset.on_error == "raise"
 
     def apply_projection(self, projection_map: dict[str, str] | None) -> Datasource:
-        """Return a datasource that reads only the selected columns."""
+        """Return a datasource that reads only the columns in `projection_map`."""
         clone = super().apply_projection(projection_map)
         names: Any = clone._get_data_columns()
         if names is not None:
@@ -191,7 +191,7 @@ class TFRecordsDatasource(Datasource):
         return clone
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return the approximate size of all blocks, or None if it is unknown."""
+        """Return the approximate bytes of all blocks, or None if they are unknown."""
         source = self._dataset._source
         return self._n_bytes(
             source.n_known_records() if source.files.is_streamed else len(source)
@@ -206,7 +206,7 @@ class TFRecordsDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: Any = None,
     ) -> list[ReadTask]:
-        """Return at most `parallelism` read tasks of about equal size."""
+        """Return at most `parallelism` read tasks, for ranges of about equal size."""
         ranges = divided(self._dataset._source, parallelism)
         if self._shuffle is not None:
             seed = None
@@ -248,7 +248,7 @@ def _blocks(
     schema: pa.Schema | None,
     **options: Any,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a read task as blocks; with no rows, yield an empty block."""
+    """Yield the blocks of a read task; if there are none, one empty block."""
     is_empty = True
     reader = RecordBatchReader(Dataset(records(), transforms), **options)
     for block in blocks_of(reader):

@@ -1,4 +1,4 @@
-"""write_tfrecords: write tasks of Ray Data, whose files are published together.
+"""write_tfrecords: Ray tasks write files, and the driver publishes them together.
 
 ::
 
@@ -6,7 +6,7 @@
 
 KEY identifies the pattern of the final names, and TOKEN one driver. Each attempt of a
 task writes files with unique names. The driver publishes the files of successful
-attempts in order, and removes the staging directory with all other files.
+attempts in task order, then removes the staging directory with all other files.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def write_tfrecords(
     """Write the rows of a Ray Data dataset as TFRecord files of tf.train.Examples.
 
     The files appear under their final names when all are complete. Each row is written
-    exactly once, even if tasks are retried. If the job fails, there are no files.
+    exactly once, even if tasks are retried. If the job fails, it leaves no files.
 
     Parameters
     ----------
     dataset : ray.data.Dataset
         Columns of numbers, strings, binary, lists and tensors. A null omits the feature.
-        Tensors of three or more dimensions ``(n, ...)`` are written as bytes, for
-        `fastrec.Raw`.
+        Tensor columns of three or more dimensions ``(n, ...)`` are written as bytes,
+        which `fastrec.Raw` reads.
     path : str or os.PathLike
         A shard pattern, such as ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. All
         nodes must see its directory under the same path.
@@ -161,13 +161,13 @@ class TFRecordsDatasink(Datasink):
     files: list[str] = field(default_factory=list)
 
     def writer(self, name: str, features: dict[str, Spec] | None = None) -> Writer:
-        """Return a writer of the files of one attempt of a task."""
+        """Return a writer for one attempt of a task; file names begin with `name`."""
         pattern = os.path.join(self.directory, f"{name}-{{shard:06d}}.tfrecord")
         features = {**(features or {}), **self.features}
         return Writer(pattern, features=features or None, num_threads=0, **self.options)
 
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> _Written:
-        """Write the blocks of one task; return its number, records and files."""
+        """Write the blocks of a task; return its index, record count and files."""
         tables = (BlockAccessor.for_block(block).to_arrow() for block in blocks)
         batches = (
             batch for table in tables for batch in table.to_batches() if len(batch)
@@ -204,10 +204,10 @@ def check_shared(path: str) -> None:
 def staging(
     names: ShardNames, *, overwrite: bool, sync: bool
 ) -> Iterator[tuple[str, ShardWriter]]:
-    """Yield a staging directory next to the files of `names`, and their writer.
+    """Yield a staging directory next to the final files, and a writer of `names`.
 
-    The writer locks the names, and publishes its adopted files at the end. Then the
-    directory is removed, so a task that outlives the job, for example after a network
+    The writer locks the names, and at the end publishes the files that it adopted. Then
+    the directory is removed: a task that outlives the job, for example after a network
     failure, cannot write files. Raises a FileExistsError if a file must be kept.
     """
     options = ShardOptions(overwrite=overwrite, sync=sync, together=True)

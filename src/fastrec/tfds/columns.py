@@ -1,7 +1,7 @@
 """Convert features.json of TFDS to stored columns, and stored columns to specs.
 
-TFDS flattens nested dicts to keys joined by "/", and stores each leaf of the tree as one
-feature of a tf.train.Example.
+TFDS flattens nested dicts to keys joined by "/". Each leaf of the feature tree is
+stored as one or more features of a tf.train.Example.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _N_NAMES_SHOWN = 5
 
 @dataclass(frozen=True)
 class StoredColumn:
-    """A leaf of the feature tree.
+    """A column that TFDS stores: one leaf of the feature tree.
 
     `connector` is the class name of the feature. `lengths` are the lengths of the
     sequences that contain the feature, from the outermost to the innermost.
@@ -56,7 +56,7 @@ class StoredColumn:
 
 
 def columns_of(tree: object) -> dict[str, StoredColumn]:
-    """Return the columns of a features.json, in its order.
+    """Return columns by name; `tree` is the content of features.json.
 
     Raises a SchemaError if the file has an unexpected structure.
     """
@@ -82,7 +82,7 @@ def columns_of(tree: object) -> dict[str, StoredColumn]:
 
 
 def _leaves(node: object, at: StoredColumn) -> Iterator[StoredColumn]:
-    """Yield the columns below a node; `at` has its path and enclosing sequences."""
+    """Yield the columns below a node; `at` has the node's name and sequences."""
     path, content = _class_and_content(node)
     name = path.rpartition(".")[2]
     at = replace(at, connector=name)
@@ -105,7 +105,7 @@ def _leaves(node: object, at: StoredColumn) -> Iterator[StoredColumn]:
 
 
 def _leaf(at: StoredColumn, content: Mapping[str, Any]) -> StoredColumn:
-    """Return the column of a leaf, with the arguments of its connector."""
+    """Return the column of a leaf; `content` has the arguments of its connector."""
     connector = at.connector
     is_optional = bool(proto_field(content, "optional", False))
     if connector == "Text":
@@ -143,10 +143,10 @@ def _leaf(at: StoredColumn, content: Mapping[str, Any]) -> StoredColumn:
 
 
 def _class_and_content(node: object) -> tuple[str, Mapping[str, Any]]:
-    """Return the class of a connector and its arguments.
+    """Return the class name and the arguments of a connector.
 
-    The JSON depends on the version of TFDS: a Feature proto, the class's arguments, or
-    the keys type, content and proto_cls. The content may be a string of JSON.
+    The JSON depends on the TFDS version: a Feature proto, a class name with arguments,
+    or the keys type, content and proto_cls. The arguments may be a string of JSON.
     """
     if not isinstance(node, Mapping):
         raise SchemaError(f"features.json must consist of dicts, got {node!r}")
@@ -166,7 +166,7 @@ def _class_and_content(node: object) -> tuple[str, Mapping[str, Any]]:
 
 
 def proto_field(content: Mapping[str, Any], name: str, default: Any) -> Any:
-    """Return a proto field by its name or its camelCase JSON name."""
+    """Return the proto field `name`, in snake_case or camelCase, or `default`."""
     first, *words = name.split("_")
     as_json = first + "".join(word.capitalize() for word in words)
     value = content.get(name, content.get(as_json))
@@ -174,7 +174,7 @@ def proto_field(content: Mapping[str, Any], name: str, default: Any) -> Any:
 
 
 def _below(at: StoredColumn, key: str) -> StoredColumn:
-    """Return the column of a key in a FeaturesDict."""
+    """Return the column `at`, with `key` of a FeaturesDict appended to its name."""
     file, part = at.names_file, key.replace("/", ".")
     return replace(
         at,
@@ -217,9 +217,9 @@ def schema_of(
     """Return the schema of the columns `names`.
 
     `images` contains specs that replace the image specs of features.json. `class_names`
-    contains the class names by column. `source` appears in the repr and in errors.
-    Raises a SchemaError if a column cannot be read, or `images` names a column without
-    images.
+    contains the class names by column. `source` names the dataset in the repr and in
+    errors. Raises a SchemaError if a column cannot be read, or if a key of `images` is
+    not an image column.
     """
     for name in images:
         if name not in columns or columns[name].encoding != "image":
@@ -239,7 +239,7 @@ def schema_of(
 
 
 def _spec(column: StoredColumn, image: Image | None) -> Spec:
-    """Return the spec of a column, or raise a SchemaError that names it."""
+    """Return the spec of a column, or raise a SchemaError that names the column."""
     try:
         if column.unsupported:
             raise SchemaError(column.unsupported)
@@ -258,7 +258,7 @@ def _spec(column: StoredColumn, image: Image | None) -> Spec:
 
 
 def _stored(column: StoredColumn, shape: Shape, dtype: str) -> Spec:
-    """Return the spec of values in the layout of TFDS's ``example_serializer.py``."""
+    """Return the spec of values as TFDS's ``example_serializer.py`` stores them."""
     name, rank, sizes = column.name, len(column.lengths), column.lengths + shape
     n_unknown = sizes.count(None)
     if None in shape and (rank > 1 or n_unknown > 1):
@@ -284,7 +284,7 @@ def _known(sizes: Shape) -> tuple[int, ...]:
 
 
 def _default(dtype: str, shape: Shape) -> object:
-    """Return the value that TFDS returns if a record lacks an optional feature."""
+    """Return TFDS's value for a missing optional feature, or None if there is none."""
     if dtype == "string":
         return np.full(_known(shape), b"", object)
     kind = numpy_dtype(dtype)
@@ -295,7 +295,7 @@ def _default(dtype: str, shape: Shape) -> object:
 
 
 def _encoded(column: StoredColumn) -> Spec:
-    """Return the spec of arrays stored as byte strings."""
+    """Return the spec of a column whose arrays are stored as byte strings."""
     if column.encoding not in ("bytes", "zlib"):
         raise SchemaError(f"encoding {column.encoding!r}")
     if None in column.shape:
@@ -306,7 +306,7 @@ def _encoded(column: StoredColumn) -> Spec:
 
 
 def _image(column: StoredColumn, image: Image | None) -> Spec:
-    """Return the spec of images, or of encoded files if the size is unknown."""
+    """Return a spec that decodes images if possible, else a spec of encoded bytes."""
     *sizes, n_channels = column.shape
     is_fixed = len(sizes) == 2 and None not in sizes
     is_readable = is_fixed and n_channels in (1, 3, 4) and len(column.lengths) < 2
@@ -317,7 +317,7 @@ def _image(column: StoredColumn, image: Image | None) -> Spec:
 
 
 def _listed(column: StoredColumn, item: Image | Raw) -> Spec:
-    """Return the spec of encoded items, as a `List` if the column is a sequence."""
+    """Return the spec `item`, or a `List` of it if the column is a sequence."""
     if not column.lengths:
         return item
     if len(column.lengths) > 1:

@@ -50,7 +50,7 @@ class _Folder:
         return os.path.join(self.top, name)
 
     def matches(self, pattern: str) -> dict[str, str]:
-        """Return the paths of files that match a glob, by name in the folder."""
+        """Return a dict of names and paths of files in the folder that match a glob."""
         is_url = isinstance(self.top, RemotePath)
         top = self.given if is_url else glob.escape(self.top)
         try:
@@ -71,7 +71,7 @@ class _Folder:
             return file.read()
 
     def json(self, name: str) -> Mapping[str, Any]:
-        """Return the dict in a JSON file, or raise a ValueError."""
+        """Return the dict in a JSON file, or raise a ValueError if it is malformed."""
         try:
             content: object = json.loads(self.read(name))
         except (ValueError, RecursionError) as error:
@@ -91,7 +91,7 @@ class _Folder:
 def _found(
     given: str | os.PathLike[str], storage_options: StorageOptions | None
 ) -> _Folder:
-    """Return the folder of a version: `given`, or the only version below it."""
+    """Return the folder of a dataset version: `given`, or the only one below it."""
     path: object = given
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"directory must be a path or URL, got {type(given).__name__}")
@@ -149,7 +149,7 @@ class TfdsDirectory:
         """Read the metadata in a directory or URL, or in the only version below it.
 
         Raises an OSError if a file cannot be read, and a ValueError if there are several
-        versions, no splits, or no files of TFRecord format.
+        versions, no split with records, or no files of TFRecord format.
         """
         folder = _found(directory, storage_options)
         info, path = folder.json(INFO), str(folder)
@@ -206,7 +206,7 @@ class TfdsDirectory:
         return [listed[name] for _, name in wanted]
 
     def _shard_name(self, split: str, number: int | None) -> str:
-        """Return the name of a shard, or a glob of all shards of a split."""
+        """Return the name of a shard; if `number` is None, a glob of all shards."""
         n_shards = len(self.lengths[split])
         n_digits = max(len(str(n_shards)), _MIN_DIGITS)
         index = "*" if number is None else f"{number:0{n_digits}}"
@@ -236,7 +236,7 @@ class TfdsDirectory:
     def class_names(
         self, columns: Mapping[str, StoredColumn], names: Sequence[str]
     ) -> dict[str, list[str]]:
-        """Return class names by column, for columns `names` that have a names file."""
+        """Return class names by column; leave out columns without a file of names."""
         found = {}
         for name in names:
             column = columns[name]

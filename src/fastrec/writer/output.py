@@ -41,10 +41,10 @@ _CRASH_CODES = ("truncated_header", "truncated_record", "trailing_zeros")
 
 
 def resolved(path: str, *, overwrite: bool, directory: str = "") -> str:
-    """Return the absolute path of a new file, with links resolved.
+    """Return the absolute path of a new file, with links resolved; URLs do not change.
 
     `directory` is the base of a relative path. Raises an OSError if an existing file
-    must not or cannot be replaced, or if the directory does not exist.
+    must not or cannot be replaced, or if the parent directory does not exist.
     """
     if isinstance(path, RemotePath):
         if not overwrite and exists(path):
@@ -71,7 +71,7 @@ def resolved(path: str, *, overwrite: bool, directory: str = "") -> str:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Make errors name `path` instead of a temporary file."""
+    """Set the file name of any OSError to `path`, in place of a temporary name."""
     try:
         yield
     except OSError as error:
@@ -81,9 +81,9 @@ def _named(path: str) -> Iterator[None]:
 
 
 class OutputFile:
-    """A new file with a temporary name until it is published; errors name `path`.
+    """A file that has a temporary name until it is published; errors name `path`.
 
-    With `append_at`, the file exists already, and `open` truncates it to this many
+    If `append_at` is set, the file exists already, and `open` truncates it to this many
     bytes. The constructor does not create the file, so that `discard` can remove it
     after an interrupt inside `open`.
     """
@@ -107,7 +107,7 @@ class OutputFile:
         self._file: io.FileIO | None = None
 
     def open(self) -> None:
-        """Create the file, which must not exist, or open a file to append."""
+        """Create a new file, or open the existing file that records are added to."""
         if self._append_at is not None:
             with _named(self.path):
                 self._file = io.FileIO(self.current_path, "r+b")
@@ -123,7 +123,7 @@ class OutputFile:
             raise
 
     def write(self, data: Buffer) -> None:
-        """Append all of `data`."""
+        """Write all of `data` at the end of the file."""
         file = self._file
         assert file is not None
         rest = memoryview(data).cast("B")
@@ -144,10 +144,10 @@ class OutputFile:
             file.close()
 
     def publish(self, path: str, target: str, *, sync: bool) -> None:
-        """Rename or upload the file to its final path; do nothing after an append.
+        """Rename or upload the file to `target`; an appended file keeps its name.
 
-        Renames its index, too. `sync` also flushes the directory. Raises an OSError if
-        the target exists and must not be replaced.
+        Also renames the index of the file and, with `sync`, flushes the directory.
+        Raises an OSError, which names `path`, if `target` must not be replaced.
         """
         if self._append_at is not None:
             self.is_published = True
@@ -183,7 +183,7 @@ class OutputFile:
 
 
 def _rename_to_new(path: str, target: str) -> None:
-    """Rename a file with a hard link, which never replaces an existing file."""
+    """Rename a file, by a hard link if possible, so that no file is replaced."""
     try:
         os.link(path, target)
     except OSError as error:
@@ -198,7 +198,7 @@ def _rename_to_new(path: str, target: str) -> None:
 
 
 def _upload(path: str, target: RemotePath, *, overwrite: bool) -> None:
-    """Upload a file, completely or not at all. A signal aborts the upload."""
+    """Upload a file completely or not at all; an interrupt cancels the upload."""
     is_cancelled = threading.Event()
 
     def check() -> None:
@@ -222,10 +222,10 @@ def _upload(path: str, target: RemotePath, *, overwrite: bool) -> None:
 
 
 def end_of_records(path: str, stale: Sequence[int] = ()) -> NDArray[np.uint64]:
-    """Return the offset of each frame of a file, and the offset to append at.
+    """Return the offsets of all frames in a file, then the offset to append at.
 
-    Ignores a truncated record at the end. Raises a CorruptionError if the file has any
-    other damage or is not a plain TFRecord file.
+    Ignores an incomplete record at the end. Raises a CorruptionError if the file has
+    any other damage or is not a plain TFRecord file.
     """
     try:
         (index,) = make_indexes([path], stale=stale)

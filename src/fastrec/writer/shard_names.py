@@ -1,12 +1,12 @@
-"""Shard names: the final, temporary and lock file names of a path or pattern.
+"""Shard names: derive final, temporary and lock file names from a path or pattern.
 
 ::
 
     . NAME . TOKEN - SHARD .tmp       a shard before it gets its final name
     . NAME . lock                     locked by the writer of these shards
 
-NAME is the file name or the pattern, and SHARD the number of the shard. All files of one
-writer share a random TOKEN.
+NAME is the file name or the pattern, and SHARD the number of the shard. All temporary
+files of one writer have the same random TOKEN.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FORMAT = re.compile(r"0?\d{0,2}d?")
 
 
 class ShardNames:
-    """The file names of a path or a shard pattern.
+    """The names of the files that a writer creates for a path or a shard pattern.
 
     A pattern has ``{shard}`` in its last component, and optionally ``{num_shards}``, with
     an integer format: ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. Any other
@@ -73,7 +73,7 @@ class ShardNames:
             ) from None
 
     def name(self, shard: int, num_shards: int | None) -> str:
-        """Return the final path of a shard, or the pattern if `num_shards` is unknown."""
+        """Return the path of a shard, or the pattern if it has unknown fields."""
         name = self._pattern
         if self.is_pattern and not (self.has_num_shards and num_shards is None):
             name = name.format(shard=shard, num_shards=num_shards)
@@ -110,22 +110,22 @@ class ShardNames:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the shards are objects of a store."""
+        """Whether the shards are objects in an object store, not local files."""
         return self._remote is not None
 
     @property
     def lock(self) -> str:
-        """The path of the lock file for writers of these shards."""
+        """The path of the file that a writer locks while it writes these shards."""
         return os.path.join(self._directory, f".{self._name}.lock")
 
     def temporary(self, directory: str, token: str, shard: int) -> str:
-        """Return the temporary path of a shard, in `directory` for a local target."""
+        """Return the temporary path of a shard; remote shards ignore `directory`."""
         if self._remote is not None:
             directory = self._directory
         return os.path.join(directory, f".{self._name}.{token}-{shard}.tmp")
 
     def remove_leftovers(self) -> None:
-        """Remove the temporary files of killed writers of these shards."""
+        """Remove temporary files of these shards that killed writers left behind."""
         expression = re.compile(rf"\.{re.escape(self._name)}\.[0-9a-f]{{16}}-\d+\.tmp")
         for name in filter(expression.fullmatch, _listed(self._directory)):
             with contextlib.suppress(OSError):  # owned by another user
@@ -169,7 +169,7 @@ def _fields(pattern: str) -> list[str]:
 
 
 def _short(name: str) -> str:
-    """Return `name`, shortened with a hash if it leaves no room for affixes."""
+    """Return `name`, or a shorter form that ends with a hash if it is too long."""
     encoded = os.fsencode(name)
     if len(encoded) <= _MAX_NAME_BYTES:
         return name

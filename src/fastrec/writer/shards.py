@@ -6,7 +6,7 @@
 
 A *lane* holds one open shard. There is either one lane, in which shards follow each
 other, or one lane per shard. Threads compress and write. The caller submits frames, and
-waits while too many bytes are in flight. The thread count does not affect the files.
+waits while too many bytes are in flight. The files do not depend on the thread count.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _MAX_TASKS_IN_FLIGHT = 128
 class ShardOptions:
     """Options for dividing records into shards and writing them.
 
-    `max_bytes` and `max_records` limit a shard, before compression. `together` publishes
-    files only when all are complete. `sync` flushes a file to the disk before it is
-    renamed. With ``n_threads=0``, the caller compresses and writes.
+    `max_bytes` and `max_records` limit a shard, before compression. With `together`, no
+    file is published before all are complete. With `sync`, files are flushed to the
+    disk before they are renamed. If `n_threads` is 0, the caller compresses and writes.
     """
 
     overwrite: bool = False
@@ -66,12 +66,12 @@ class ShardOptions:
 
 
 class ShardWriter:
-    """Writer of frames to the shards of `names`.
+    """Writer of frames to shards whose paths come from `names`.
 
-    With `n_lanes`, this many shards are open at once. Otherwise shards follow each
-    other; `counts` sets the number of records in each. `append` continues a single file
-    if it exists. The constructor raises an OSError if a file must not be replaced or
-    another writer has locked these names.
+    `n_lanes` shards are open at once. If it is None, shards are written one after
+    another, and `counts` may set the number of records in each shard. `append`
+    continues a single file, if it exists. The constructor raises an OSError if a file
+    must not be replaced or another writer has locked these names.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ShardWriter:
     # Writing.
 
     def write(self, frames: Frames, lane: int = 0) -> None:
-        """Submit frames to a lane; raise the error of an earlier write."""
+        """Submit frames to a lane, or raise the error of an earlier write."""
         self.attempt(self._submit, frames, lane)
 
     def _submit(self, frames: Frames, lane: int) -> None:
@@ -155,7 +155,7 @@ class ShardWriter:
             offsets = offsets[n:]
 
     def _n_that_fit(self, shard: _Shard, offsets: NDArray[np.uint64]) -> int:
-        """Return the number of frames that fit into a shard."""
+        """Return how many of the frames at `offsets` still fit into the shard."""
         n = len(offsets) - 1
         if shard.number + 1 < len(self._counts):
             return min(n, self._counts[shard.number] - shard.n_records)
@@ -170,7 +170,7 @@ class ShardWriter:
         self._run(shard.end(waits=self._waits), 0)
 
     def _run(self, task: Callable[[], object], n_bytes: int) -> None:
-        """Run a task of `n_bytes` in a thread; wait while too much is in flight."""
+        """Run a task that writes `n_bytes`, after waiting if too much is in flight."""
         if self._options.n_threads == 0:
             task()
             return
@@ -185,7 +185,7 @@ class ShardWriter:
         self._in_flight.append((done, n_bytes))
 
     def wait(self) -> None:
-        """Wait until all submitted frames are in their files."""
+        """Wait until all submitted frames have been written to their files."""
         self.attempt(self._wait)
 
     def _wait(self) -> None:
@@ -202,7 +202,7 @@ class ShardWriter:
             raise self._failures[0]
 
     def spread(self, tasks: Iterator[Callable[[], _T]]) -> Iterator[_T]:
-        """Run tasks on the threads and yield their results in order."""
+        """Run tasks in the writer's threads; yield results in the order of `tasks`."""
         self.check()
         if self._options.n_threads < 2:
             yield from (task() for task in tasks)
@@ -232,7 +232,7 @@ class ShardWriter:
         return sum(shard.n_bytes for shard in self._shards)
 
     def adopt(self, files: Sequence[str]) -> None:
-        """Use complete files as the shards, and discard the empty open shard."""
+        """Discard the open shards, which are empty, and use complete files instead."""
         for shard in self._shards:
             shard.file.discard()
         self._lanes = []
@@ -249,11 +249,11 @@ class ShardWriter:
 
     @property
     def closed(self) -> bool:
-        """Whether the writer is closed, discarded or failed."""
+        """Whether the writer was closed or discarded, or has failed."""
         return self._is_closed or bool(self._failures)
 
     def end(self) -> None:
-        """Complete all shards, so that `close` only renames them."""
+        """Complete all shards, so that `close` only has to publish them."""
         self.attempt(self._end_all)
 
     def _end_all(self) -> None:
@@ -265,7 +265,7 @@ class ShardWriter:
         self._wait()
 
     def close(self) -> None:
-        """Publish all shards; further calls do nothing."""
+        """Complete and publish all shards; further calls do nothing."""
         if self._is_closed and not self._failures:
             return
         self.end()
@@ -330,7 +330,7 @@ class ShardWriter:
     # Failures.
 
     def check(self) -> None:
-        """Raise an error if the writer has failed, is closed or was forked."""
+        """Raise an error if the writer failed or is closed, or in a forked process."""
         path = printable(self._names.path)
         if os.getpid() != self._process:
             raise ValueError(
@@ -352,7 +352,7 @@ class ShardWriter:
     def attempt(
         self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """Call a function; after an error or interrupt, every later call fails."""
+        """Call a function; if it raises an exception, all later calls fail, too."""
         self.check()
         try:
             return function(*args, **kwargs)
@@ -369,7 +369,7 @@ class ShardWriter:
 
 
 def _unless_failed(task: Callable[[], object], failures: list[BaseException]) -> None:
-    """Run a task unless an earlier task has failed; record its error."""
+    """Run a task unless `failures` has an error; add an error of this task to it."""
     if failures:
         return
     try:
@@ -379,7 +379,7 @@ def _unless_failed(task: Callable[[], object], failures: list[BaseException]) ->
 
 
 def _remove_rest(lock: FileLock, shards: Sequence[_Shard]) -> None:
-    """Remove the unpublished files, then the lock."""
+    """Discard all unpublished files and appended records, then release the lock."""
     with contextlib.ExitStack() as stack:  # continues if a callback raises
         stack.callback(lock.release)
         for shard in shards:
@@ -387,7 +387,7 @@ def _remove_rest(lock: FileLock, shards: Sequence[_Shard]) -> None:
 
 
 class _Shard:
-    """One shard: its file and the pieces to write."""
+    """One shard: its file, and the pieces that are to be written in sequence."""
 
     def __init__(
         self,
@@ -415,7 +415,7 @@ class _Shard:
     def add(
         self, data: NDArray[np.uint8], offsets: NDArray[np.uint64]
     ) -> Callable[[], object]:
-        """Add frames with offsets from 0; return the task that writes the frames."""
+        """Add frames, whose offsets begin at 0; return the task that writes them."""
         self._offsets.append(offsets[1:] + np.uint64(self.n_bytes))
         if self._options.compression is not None:
             footers = (offsets[1:] - np.uint64(4))[:, None] + np.arange(4, dtype="u8")
@@ -431,12 +431,12 @@ class _Shard:
         return write
 
     def end(self, *, waits: bool) -> Callable[[], object]:
-        """Return the task that ends the file and, unless `waits`, publishes it."""
+        """Return the task that completes the file and, unless `waits`, publishes it."""
         finish = partial(self._finish, waits=waits)
         return partial(self._commit, next(self._sequence), finish)
 
     def _commit(self, number: int, write: Callable[[], object]) -> None:
-        """Run the next writes in sequence, unless another thread is running writes."""
+        """Queue a write; run queued writes in sequence, unless another thread does."""
         self._ready[number] = write
         while self._n_done in self._ready and self._writing.acquire(blocking=False):
             try:

@@ -102,11 +102,11 @@ class Writer:
     Raises
     ------
     FileExistsError
-        If a file exists and neither `overwrite` nor `append` is set; from `close`, if
-        another process has created it since.
+        If a file exists and neither `overwrite` nor `append` is set. `close` raises it
+        if another process has created the file in the meantime.
     BlockingIOError
-        If another writer is writing the same file or pattern. In a notebook, the writer
-        of a cell that ended with an exception is discarded instead.
+        If another writer is writing the same file or pattern. In a notebook, a
+        writer whose cell ended with an exception is discarded instead.
     OSError
         If a file cannot be created or, from any method, written. Published shards
         remain, other files are removed, and later calls raise the same error.
@@ -123,8 +123,8 @@ class Writer:
 
     Notes
     -----
-    A feature has one kind in all records of a writer, and features keep the order of
-    earlier records, because such files are read fastest. Integers are converted to
+    All records of a writer have the same kind of values in a feature. Features keep the
+    order of earlier records, because such files are read fastest. Integers become
     floats in a feature that had floats before; floats after integers are an error.
 
     The writer stores the index of a plain file, or the record count of a compressed
@@ -373,17 +373,17 @@ class Writer:
 
     @property
     def closed(self) -> bool:
-        """Whether the writer is closed, discarded or failed."""
+        """Whether the writer was closed or discarded, or has failed."""
         return self._shards.closed
 
     @property
     def n_records(self) -> int:
-        """Records written so far, including buffered ones."""
+        """The number of records written so far, including buffered records."""
         return _n_records(self._buffers, self._spread)
 
     @property
     def n_bytes(self) -> int:
-        """Size of the frames written so far in bytes, before compression."""
+        """The size in bytes of all frames written so far, before compression."""
         return int(self._spread[1]) + sum(buffer.n_bytes for buffer in self._buffers)
 
     def __enter__(self) -> Self:
@@ -428,7 +428,7 @@ class Writer:
                 self._flush(lane)
 
     def _take_n_assigned(self) -> int:
-        """Return the record count of all lanes; unset it until the caller sets it."""
+        """Return the record count of all lanes; the caller sets `_n_assigned` again."""
         n_assigned, self._n_assigned = self._n_assigned, None
         return self.n_records if n_assigned is None else n_assigned
 
@@ -481,11 +481,11 @@ def _n_records(
 
 
 def _end_abandoned(key: tuple[int, str], refusal: BlockingIOError) -> bool:
-    """Discard an abandoned writer that holds a lock; return whether one existed.
+    """Discard the writer with `key` if it is abandoned; return whether it was.
 
-    The creator is a cell of a notebook, or a function, that ended with an unhandled
-    exception. Variables and the traceback of the exception keep the writer alive.
-    Otherwise, add the line of the creator to the error `refusal`.
+    A writer is abandoned if the notebook cell or function that created it ended with an
+    unhandled exception; its traceback or variables keep the writer alive. Otherwise,
+    the line that created the writer is added to the error `refusal`.
     """
     found = [ref() for ref, its_key in _writers.copy().items() if its_key == key]
     if not found or (writer := found[-1]) is None:
@@ -507,7 +507,7 @@ def _end_abandoned(key: tuple[int, str], refusal: BlockingIOError) -> bool:
 
 
 def _discard_unclosed(path: str, pool: TaskPool, n_lost: Callable[[], int]) -> None:
-    """Remove the files of a writer that was garbage-collected, and warn."""
+    """Remove unpublished files of a garbage-collected unclosed writer, and warn."""
     if pool.is_ending:
         return
     pool.stop()
