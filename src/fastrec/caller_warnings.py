@@ -1,4 +1,4 @@
-"""Warnings that point to the line of the caller."""
+"""Warnings that point to the line of user code that called fastrec."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def calling_frame() -> tuple[FrameType, int]:
-    """Return the nearest frame outside of fastrec, and its distance from the caller."""
+    """Return the nearest frame outside of fastrec, and how many frames away it is."""
     frame, level = sys._getframe(1), 0
     while frame.f_back is not None and _is_ours(frame):
         frame = frame.f_back
@@ -28,6 +28,6 @@ def calling_frame() -> tuple[FrameType, int]:
 
 
 def warn_caller(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning that points to the nearest line outside of fastrec."""
+    """Issue a warning that points to the line of user code that called fastrec."""
     # Replace by skip_file_prefixes= when Python 3.12 is the oldest supported version.
     warnings.warn(message, category, stacklevel=1 + calling_frame()[1])

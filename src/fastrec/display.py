@@ -90,7 +90,7 @@ def as_text(name: object) -> str:
 
 
 def escaped(value: object) -> Html:
-    """Escape a value for HTML; return Html unchanged."""
+    """Escape a value for HTML; return a value of type `Html` unchanged."""
     import html  # slow to import
 
     return value if isinstance(value, Html) else Html(html.escape(printable(value)))
@@ -115,7 +115,7 @@ def value_html(value: object) -> Html:
 
 
 def picture_of(value: object) -> str | None:
-    """Return the data URI of a value that is a small image; None for other values."""
+    """Return a data URI if a value is a small image that browsers show, else None."""
     if isinstance(value, bytes):
         return image_uri(value) if len(value) <= _MAX_IMAGE_BYTES else None
     if isinstance(value, np.ndarray) and value.dtype == np.uint8:
@@ -127,7 +127,7 @@ def picture_of(value: object) -> str | None:
 
 
 def image_format(data: bytes) -> str:
-    """Detect "JPEG", "PNG", "GIF" or "WebP" from the first bytes; else return ""."""
+    """Return "JPEG", "PNG", "GIF" or "WebP" by the first bytes; "" for other data."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WebP"
     return next((kind for magic, kind in _IMAGES.items() if data.startswith(magic)), "")
@@ -139,7 +139,7 @@ def image_size(data: bytes) -> tuple[int, int] | None:
 
 
 def image_uri(data: bytes) -> str | None:
-    """Return an encoded image as a data URI; None if browsers do not show it."""
+    """Return an encoded image as a data URI; None if browsers cannot show it."""
     kind = image_format(data)
     if not kind:
         return None
@@ -178,7 +178,7 @@ def _cells(row: Sequence[object]) -> str:
 
 
 def _text_of(value: bytes) -> str:
-    """Decode bytes that are short UTF-8 text; return an abridged repr of others."""
+    """Decode bytes if they are short UTF-8 text; otherwise return an abridged repr."""
     text = value[: 8 * SHOWN_BYTES].decode("utf-8", "replace")
     if len(value) <= 8 * SHOWN_BYTES and text.isprintable() and "\ufffd" not in text:
         return text or "b''"
@@ -196,7 +196,7 @@ def _numbers_text(value: np.ndarray[Any, Any]) -> str:
 def _png(pixels: np.ndarray[Any, Any]) -> bytes | None:
     """Return uint8 pixels as PNG; None if OpenCV (extra ``image``) is not installed.
 
-    The shape is (height, width) or (height, width, 1, 3 or 4).
+    The shape is (height, width), or (height, width, channels) with 1, 3 or 4 channels.
     """
     try:
         import cv2

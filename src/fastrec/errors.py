@@ -39,11 +39,11 @@ class Error(Exception):
     path : str or None
         Path of the file with the error; None for records that were passed as bytes.
     record : int or None
-        Zero-based index of the record in `path`, or among the passed records.
+        Zero-based index in `path`, or among the passed records; None if unknown.
     offset : int or None
-        Byte offset of the error in `path`, or in the record if `path` is None.
+        Byte offset in `path`, or in the record if `path` is None; None if unknown.
     feature : str or None
-        Key of the affected feature.
+        Key of the affected feature; None if the error does not concern a feature.
     hint : str
         How to fix the error; "" if unknown.
     """
@@ -116,9 +116,9 @@ class LimitError(Error, ValueError):
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a line to the traceback of an exception.
+    """Add a note to an exception; Python prints the note below the traceback.
 
-    Python 3.10 does not print ``__notes__``, so the line is logged there.
+    Python 3.10 does not print notes, so on Python 3.10 the note is logged.
     """
     if hasattr(error, "add_note"):
         error.add_note(note)
@@ -135,7 +135,7 @@ _DAMAGE = _CUT_SHORT | {"damaged_stream", "payload_checksum", "trailing_zeros"}
 
 
 def advise_repair(error: Error) -> None:
-    """Set the hint of an error to the repair command if a file is damaged."""
+    """Set an error's hint to the repair command, or to advice about another format."""
     if not advise_foreign(error):
         error.hint = _repair_hint(error) or error.hint
 
@@ -146,9 +146,9 @@ def _repair_hint(error: Error) -> str:
 
 
 def advise_foreign(error: Error, local: str | None = None) -> bool:
-    """Name a file's actual format in the hint; return whether the format is known.
+    """Set the hint to advice about the file's actual format, if it is recognized.
 
-    `local` is a local file that contains the beginning of a remote file.
+    Returns True if so. `local` is a local copy of the beginning of a remote file.
     """
     if error._is_of_foreign_file:
         return True
@@ -163,7 +163,7 @@ def advise_foreign(error: Error, local: str | None = None) -> bool:
 
 
 def hint_by_number(path: str) -> str:
-    """Return a hint for damage found by indexing, which ignores ``on_error=``."""
+    """Return a hint for damage that indexing (``dataset[i]``) found in a file."""
     return (
         "on_error= does not apply to indexing: read with ds.loader(...), "
         "fr.torch.IterableDataset or the like, or run: "
@@ -172,10 +172,10 @@ def hint_by_number(path: str) -> str:
 
 
 def advise_on_error(error: Error) -> None:
-    """Name ``on_error=`` in the hint of an error, for callers that can pass it.
+    """Suggest ``on_error=`` and the repair command in the hint of an error.
 
-    If the end of a frame with a damaged payload is proven, "skip" loses one record. If
-    the framing is broken, "skip" would lose the rest of the file.
+    The hint suggests "skip" if only the payload of one record is damaged, and the end
+    of its frame is proven. Otherwise, "skip" might lose the rest of the file.
     """
     if error.code not in _DAMAGE or error.path is None or advise_foreign(error):
         return
@@ -241,9 +241,9 @@ _MAGIC: list[tuple[bytes, str, str]] = [
 
 
 def advice_about(path: str, offset: int) -> str:
-    """Return the format of a local file with advice, or "" if it is not recognized.
+    """Return a hint that names a local file's format; "" for an unrecognized format.
 
-    The framing of the file is broken at byte `offset`.
+    `offset` is the byte at which the framing of the file is broken.
     """
     try:
         if not os.path.isfile(path):  # opening a pipe would wait for a writer
@@ -300,7 +300,7 @@ def _advice_behind_records(head: bytes) -> str:
 
 
 def _is_raw_deflate(head: bytes) -> bool:
-    """Return whether inflating `head` yields the header of a TFRecord frame."""
+    """Return whether `head` inflates to a valid header of a TFRecord frame."""
     import zlib  # slow to import, and used for errors only
 
     try:

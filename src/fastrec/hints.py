@@ -1,4 +1,4 @@
-"""Suggestions for misspelled names and for names of other libraries."""
+"""Suggestions for misspelled names and for names from other libraries."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ _HINTS: dict[str, dict[str, str]] = {
 
 
 def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar of `names`, or None if no ratio reaches `cutoff`."""
+    """Return the most similar of `names`, or None if no name is similar enough."""
     import difflib  # slow to import, and used for errors only
 
     close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
@@ -143,7 +143,7 @@ def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str | None:
 def did_you_mean(
     name: object, names: Iterable[object], form: str = "{!r}", cutoff: float = 0.6
 ) -> str:
-    """Return "; did you mean ...?" with the most similar name, or "" without one."""
+    """Return "; did you mean NAME?" with the most similar name; "" if all differ."""
     meant = nearest(str(name), list(map(str, names)), cutoff)
     return "" if meant is None else f"; did you mean {form.format(meant)}?"
 
@@ -151,14 +151,14 @@ def did_you_mean(
 def no_column(
     name: object, columns: Iterable[object], owner: str, kind: str = "column"
 ) -> str:
-    """Return an error message for a column (or other `kind`) that `owner` lacks."""
+    """Return an error message: `owner` has no column (or other `kind`) named `name`."""
     known = list(columns)
     listed = ", ".join(map(repr, known))
     return f"no {kind} {name!r}; {owner} has {listed}{did_you_mean(name, known)}"
 
 
 def checked_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Make `function` suggest the right option in a TypeError about a wrong option."""
+    """Wrap `function`: its TypeError for a wrong or missing option suggests a fix."""
     parameters = inspect.signature(function).parameters.values()
     names = [p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY]
     required = [
@@ -186,7 +186,7 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def missing_attribute(owner: object, name: str) -> AttributeError:
-    """Return an AttributeError for a missing name, with a hint if one is known."""
+    """Return an AttributeError about `name`; suggest a replacement if one is known."""
     if inspect.ismodule(owner):
         kinds, text = [owner.__name__], f"module {owner.__name__!r}"
     else:

@@ -33,22 +33,22 @@ class SkippedSpan(NamedTuple):
 
     @property
     def region(self) -> SkippedRegion:
-        """The `SkippedRegion` that reports list for this span."""
+        """The span as a `SkippedRegion`, the type that reports contain."""
         path, reason = self.error.path or "", self.error.reason
         return SkippedRegion(path, self.begin, self.end, reason, self.records)
 
 
 @dataclass(frozen=True)
 class SkippedRegion:
-    """Range of bytes in a file that fastrec skipped.
+    """A byte range that fastrec skipped in a file.
 
     Attributes
     ----------
     path : str
         Path of the file.
     begin, end : int
-        The range ``[begin, end)`` in the file, or in the decompressed stream. `end` is
-        None if the end of a stream is unknown.
+        The byte range ``[begin, end)`` in the file, or in the decompressed content of
+        a compressed file. `end` is None if unknown.
     reason : str
         The `reason` of the error that ``on_error="raise"`` would raise.
     records : int or None
@@ -71,9 +71,9 @@ class SkippedRegion:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """Sequence of the skipped regions; ``print`` lists them.
+    """Sequence of skipped regions; ``print(report)`` lists them.
 
-    A report is a snapshot. An empty report is false.
+    A report is a snapshot, which does not change later. An empty report is false.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """Whether `records_lost` is exact, because every region has a known count."""
+        """Whether `records_lost` is exact: the number is known for every region."""
         return all(region.records is not None for region in self.regions)
 
     @property
@@ -130,7 +130,7 @@ class Report:
 
 
 def lost(n_records: int, *, is_known: bool) -> str:
-    """Return ``2 records lost``, or ``at least 2 records lost`` without `is_known`."""
+    """Return ``2 records lost``; ``at least 2 records lost`` if `is_known` is false."""
     if is_known:
         return f"{counted(n_records, 'record')} lost"
     if n_records:

@@ -1,4 +1,4 @@
-"""Validation of numbers, sizes, limits and optional packages."""
+"""Check options, limits and optional packages, and compute default options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def check_instance(function: str, value: object, kind: type, example: str) -> None:
-    """Raise a TypeError unless an argument of `function` is an instance of `kind`."""
+    """Raise a TypeError unless `value`, an argument of `function`, is a `kind`."""
     if not isinstance(value, kind):
         raise TypeError(
             f"{function} requires a fastrec.{kind.__name__}, {example}, got {value!r}"
@@ -21,14 +21,14 @@ def check_instance(function: str, value: object, kind: type, example: str) -> No
 
 
 def true_or_false(name: str, value: object) -> bool:
-    """Return `value` as a bool, or raise a TypeError that names the option."""
+    """Return `value` as a bool, or raise a TypeError that names option `name`."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise TypeError(f"{name} must be True or False, got {value!r}")
 
 
 def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
-    """Return `value` as an int from 0 to `maximum`, or raise an error about `name`."""
+    """Check that option `name` is an integer from 0 to `maximum`; return it as int."""
     return _int_between(name, value, 0, maximum)
 
 
@@ -47,7 +47,7 @@ def _int_between(name: str, value: object, minimum: int, maximum: int) -> int:
 
 
 def positive_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
-    """Return `value` as an int from 1 to `maximum`, or raise an error about `name`."""
+    """Check that option `name` is an integer from 1 to `maximum`; return it as int."""
     return _int_between(name, value, 1, maximum)
 
 
@@ -56,7 +56,7 @@ _UNITS |= {f"{unit}I": 1024**i for i, unit in enumerate("KMGT", start=1)}
 
 
 def byte_count(name: str, value: int | str) -> int:
-    """Return a number of bytes from an int or a string such as ``"4MB"``.
+    """Convert an option, an int or a string such as ``"4MB"``, to a number of bytes.
 
     KB, MB, GB and TB are powers of 1,000; KiB, MiB, GiB and TiB are powers of 1,024.
     """
@@ -80,15 +80,15 @@ def _read_text(path: str) -> str:
 
 
 def _local_world_size() -> int:
-    """Return the number of the job's processes on this machine, as set by torchrun."""
+    """Return LOCAL_WORLD_SIZE, torchrun's process count on this machine, or else 1."""
     text = os.environ.get("LOCAL_WORLD_SIZE", "")
     return int(text) if text.isdecimal() and int(text) > 0 else 1
 
 
 def default_num_threads() -> int:
-    """Return the number of usable CPUs for each of the job's processes.
+    """Return the number of usable CPUs divided by the job's processes on this machine.
 
-    The affinity mask and the cgroup's quota limit the number of usable CPUs.
+    The result is at least 1. The affinity mask and the cgroup's quota limit the CPUs.
     """
     if hasattr(os, "sched_getaffinity"):
         n_cpus = len(os.sched_getaffinity(0))
@@ -101,10 +101,10 @@ def default_num_threads() -> int:
 
 
 def default_memory_limit() -> int:
-    """Return the default number of bytes for prefetched batches.
+    """Return the default memory limit for prefetched batches, in bytes.
 
-    The job's processes on this machine share an eighth of the cgroup's (or else the
-    machine's) memory, at most 4 GiB.
+    The job's processes on this machine share an eighth of the memory, at most 4 GiB.
+    The memory is the cgroup's limit, or else the memory of the machine.
     """
     limit = _read_text("/sys/fs/cgroup/memory.max")
     if limit.isdecimal():
@@ -121,8 +121,8 @@ _MAX_RECORD_BYTES = 2**31 - 1
 class Limits:
     """Limits on the memory and disk space that files may use.
 
-    Exceeding a limit raises `LimitError`. Other memory is proportional to record size:
-    a value takes at least 1 byte in its record and at most 8 bytes in a batch.
+    Exceeding a limit raises `LimitError`. All other memory is proportional to the size
+    of records: a value uses at least 1 byte in a record and at most 8 bytes in a batch.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ class Limits:
         Maximum number of features and feature lists in the records from which a schema
         is inferred. The limit has no effect if ``features=`` is passed.
     max_expansion_ratio : int, default 500
-        Maximum ratio of decompressed to compressed size for files in `cache_dir`. Files
-        may always expand to 1 GiB.
+        Maximum ratio of decompressed to compressed size for files in
+        ``cache_dir=``. Expansion to 1 GiB is always allowed.
     max_image_pixels : int, default 178_956_970
         Maximum width times height of an `Image`, according to its header. The default
         equals Pillow's limit and is close to TensorFlow's.
@@ -191,7 +191,7 @@ class Limits:
 
 
 def checked_limits(value: object) -> Limits:
-    """Return `value`, or the default limits if it is None."""
+    """Return `value`, which must be a Limits, or the default limits if it is None."""
     if value is None:
         return Limits()
     if isinstance(value, Limits):
@@ -205,7 +205,7 @@ _ROWS_MAX = 1 << 16
 
 
 def rows_per_batch(row_bytes: float) -> int:
-    """Return how many rows of `row_bytes` bytes fit in `BATCH_BYTES`, at least 1."""
+    """Return how many rows of `row_bytes` bytes fit in a batch, from 1 to 65,536."""
     return int(max(1, min(_ROWS_MAX, BATCH_BYTES // max(row_bytes, 1))))
 
 
@@ -216,12 +216,12 @@ _DISPLAY_NAMES |= {"google": "protobuf", "tensorflow": "TensorFlow"}
 
 
 class MissingExtraError(ModuleNotFoundError):
-    """An extra is not installed; the message contains the pip command."""
+    """An optional dependency is not installed; the message contains the pip command."""
 
 
 @contextlib.contextmanager
 def extra(name: str, purpose: str, package: str | None = None) -> Iterator[None]:
-    """Raise a MissingExtraError if the body cannot import the extra's package."""
+    """Raise a MissingExtraError if the body fails to import the package of an extra."""
     package = package or _PACKAGES.get(name, name)
     try:
         yield

@@ -4,12 +4,11 @@ Python runs signal handlers in the main thread, between any two bytecodes.
 `Thread.start`, `Condition` and `concurrent.futures` are Python code that holds locks; a
 handler that raises inside them leaves a lock held or a thread untracked. So the caller
 and the threads share only objects with atomic methods, and one C call starts a thread.
-Work that must not be interrupted, such as removing files, is also a task: signals never
-reach the thread that runs it.
+Work that must not be interrupted, such as removing files, runs in another thread.
 
-The registries of objects to renew after a fork or close at exit hold weak references.
-Their callbacks are C functions, because Python ignores an exception that a signal
-handler raises in a callback.
+Two registries hold weak references to the objects to renew after a fork or to close at
+exit. The callbacks of these references are C functions, because Python ignores an
+exception that a signal handler raises in a callback.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ _is_exiting = False
 
 
 def renew_after_fork(obj: Any) -> None:
-    """Call ``obj._renew_after_fork()`` in forked children while `obj` is alive."""
+    """In each forked child, call ``obj._renew_after_fork()`` if `obj` still exists."""
     _renewable[weakref.ref(obj, _renewable.pop)] = os.getpid()
 
 
 def close_at_exit(obj: Any) -> None:
     """Call ``obj._close_at_exit()`` at interpreter exit if `obj` is still alive.
 
-    The last registered object closes first. Forked children skip the parent's objects.
+    The last registered object closes first. Forked children do not close the objects.
     """
     _closable[weakref.ref(obj, _closable.pop)] = os.getpid()
 
@@ -77,11 +76,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class CancelledError(Exception):
-    """The task was cancelled."""
+    """The task or request was cancelled."""
 
 
 class Task(Generic[_T]):
-    """A function that runs once, in the first thread that calls `run`."""
+    """A function that runs at most once, in the first thread that calls `run`."""
 
     def __init__(self, function: Callable[[], _T]) -> None:
         self._function: Callable[[], _T] | None = function
@@ -121,7 +120,7 @@ class Task(Generic[_T]):
         self._done.release()
 
     def cancel(self) -> None:
-        """Make `result` raise a CancelledError, unless the task has begun."""
+        """Cancel the task unless it has begun. `result` then raises CancelledError."""
         # `setdefault` alone cancels the task: a signal cannot leave it half cancelled.
         # If a signal prevents the release, waiters notice at their next poll.
         if self._first.setdefault("call", _CANCEL) is _CANCEL:
@@ -134,7 +133,7 @@ class Task(Generic[_T]):
         return self.is_done or self._done.acquire(timeout=seconds)
 
     def result(self) -> _T:
-        """Wait for the task; return the function's result or raise its exception."""
+        """Wait for the task, then return the function's result or raise its error."""
         while not self.wait():
             pass
         if not self._has_run:
@@ -145,9 +144,10 @@ class Task(Generic[_T]):
 
 
 def start(task: Task[_T], started: dict[Task[_T], int]) -> None:
-    """Run a task in a new thread, or raise a RuntimeError if no thread can start.
+    """Run a task in a new thread, and add the task and the thread's ident to `started`.
 
-    Interpreter exit cancels the task if it has not begun.
+    Raises a RuntimeError if no thread can start. Interpreter exit cancels the task if
+    it has not begun.
     """
     _running.tasks[task] = None
     try:
@@ -166,13 +166,13 @@ def run_at_exit(task: Task[Any]) -> None:
 
 
 def forget(task: Task[Any]) -> None:
-    """Cancel a task that was passed to `run_at_exit`."""
+    """Cancel a task of `run_at_exit` unless it has begun; exit no longer runs it."""
     task.cancel()
     _running.tasks.pop(task, None)
 
 
 def run_registered(task: Task[Any]) -> None:
-    """Run a task, and remove it from the tasks that exit waits for."""
+    """Run a task, then remove it from the tasks for which interpreter exit waits."""
     task.run()
     if task.is_done:  # another thread may still be running it
         _running.tasks.pop(task, None)
@@ -184,11 +184,11 @@ start_registered = partial(_thread.start_new_thread, run_registered)
 
 
 class _Running:
-    """The tasks that interpreter exit waits for.
+    """The tasks for which interpreter exit waits.
 
     A thread that returned from the core after interpreter exit would abort the process.
-    The pool of such a thread may no longer exist: the thread often holds the last
-    reference to its pool, and destroys the pool and its decoder.
+    Stopping all existing pools is not enough: a thread often holds the last reference
+    to its pool, and then destroys the pool and its decoder itself.
     """
 
     def __init__(self) -> None:
@@ -218,10 +218,10 @@ _running = _Running()
 
 
 class TaskPool:
-    """Threads that run tasks in the order of `submit`.
+    """Threads that run tasks in the order in which `submit` queued them.
 
-    `stop` calls `cancel`, which should make running tasks return early. `stop` waits
-    for the tasks, and then calls `at_end`. Garbage collection also stops the pool.
+    `stop` calls `cancel`, which should make running tasks return early. Then, `stop`
+    waits for the tasks and calls `at_end`. Garbage collection also stops the pool.
 
     Attributes
     ----------
@@ -253,7 +253,7 @@ class TaskPool:
         cancel: Callable[[], object] | None,
         at_end: Callable[[], object] | None,
     ) -> Callable[[], None]:
-        """Return a function that ends the pool without referencing it."""
+        """Return a function that stops the pool but holds no reference to the pool."""
         process, queue, workers = self._process, self._queue, self._workers
         idents = self.idents
 
@@ -297,7 +297,7 @@ class TaskPool:
     def stop(self) -> None:
         """Cancel the tasks that have not begun, and wait for the others.
 
-        A signal interrupts only the wait.
+        A signal interrupts only the wait: the pool still stops.
         """
         if self.ending.is_done or os.getpid() != self._process:
             return  # threads do not exist in a forked child

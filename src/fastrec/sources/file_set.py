@@ -63,8 +63,8 @@ class FileOptions(NamedTuple):
 class FileSet:
     """The files of one `fastrec.open` call, or of several joined sets.
 
-    Files are opened and scanned lazily, once. A joined set shares formats, paths and
-    indexes with its parts. A set may have 100,000 files.
+    Files are opened and scanned once, when needed. A joined set shares formats, paths
+    and indexes with its parts. A set may have 100,000 files.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class FileSet:
         )
 
     def with_absolute_paths(self) -> FileSet:
-        """Return the same files with absolute paths, for use in other directories."""
+        """Return a FileSet of the same files, with absolute paths."""
         files = self._changed(self.on_error)
         for part in files._parts:
             part.files = [
@@ -179,7 +179,7 @@ class FileSet:
         return FileSet._of_parts(files._parts, self.inferred)
 
     def with_indexes(self, indexes: Sequence[_core.Index]) -> FileSet:
-        """Return the same files with these indexes; the core checks their versions."""
+        """Return a copy with an index for each file; the core checks the versions."""
         files = self._changed(self.on_error)
         rest = iter(indexes)
         for part in files._parts:
@@ -187,18 +187,18 @@ class FileSet:
         return files
 
     def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
-        """Return the same files with another error policy."""
+        """Return a FileSet of the same files, with the error policy `on_error`."""
         return self if on_error == self.on_error else self._changed(on_error)
 
     def _changed(self, on_error: ErrorPolicy) -> FileSet:
-        """Return a copy with an error policy and the indexes that remain valid."""
+        """Return a copy with the policy `on_error` and all still valid indexes."""
         copies = {part: part._copied(on_error) for part in self._parts}
         return FileSet._of_parts([copies[part] for part in self._parts], self.inferred)
 
     def _copied(
         self, on_error: ErrorPolicy, numbers: Sequence[int] | None = None
     ) -> FileSet:
-        """Copy files of a part with formats, paths and the indexes that remain valid."""
+        """Copy a part, or only its files `numbers`, with indexes that remain valid."""
 
         def of(values: Any) -> Any:
             if values is None or numbers is None:
@@ -220,7 +220,7 @@ class FileSet:
 
     @property
     def formats(self) -> list[Content]:
-        """The compression of each file, detected if `compression` is "auto".
+        """The compression of each file, detected if ``compression="auto"`` was passed.
 
         If the set is large, only a sample is opened. Plain files are then checked when
         they are first read, and the format of compressed files is detected again.
@@ -247,7 +247,7 @@ class FileSet:
         return len(self) > _MAX_INSPECTED
 
     def _read_as(self) -> list[Content]:
-        """Return the compression of each file after expansion to `cache_dir`."""
+        """Return the compression of each of `paths`; copies in the cache are plain."""
         if self._given_parts:
             return _chained([part._read_as() for part in self._given_parts])
         if self._options.cache_dir is not None:
@@ -258,7 +258,7 @@ class FileSet:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether any file is a pipe, or compressed and not expanded to `cache_dir`."""
+        """Whether any file is a pipe, or is compressed and has no copy in the cache."""
         if self._is_streamed is None:
             self._is_streamed = bool(set(self._read_as()) - {"plain"} or self.pipes)
         return self._is_streamed
@@ -275,7 +275,7 @@ class FileSet:
 
     @property
     def paths(self) -> list[str]:
-        """The paths to read; the first access makes the copies in `cache_dir`."""
+        """The paths to read; the first access makes the copies in ``cache_dir=``."""
         if self._paths is None:
             options = self._options
             if self._given_parts:
@@ -351,12 +351,12 @@ class FileSet:
     # Records.
 
     def indexes(self) -> _core.Indexes:
-        """Return the index of each file, building those that are missing or stale."""
+        """Return the index of each file, after building missing and stale indexes."""
         self.check_random_access("this operation")
         return self.scans()
 
     def scans(self) -> _core.Indexes:
-        """Return the index of each file, or of its content if files are streamed.
+        """Return each file's index, or the index of its content if files are streamed.
 
         Scans files whose index is missing or stale.
         """
@@ -426,7 +426,7 @@ class FileSet:
         return True
 
     def keep_walked(self, pipeline: _core.Pipeline) -> None:
-        """Cache the indexes of remote files that a pipeline has read completely."""
+        """Collect indexes of fully read remote files; cache them once all are read."""
         for i, offsets in pipeline.take_offsets():
             self._walked[i] = index.index_of(self.paths[i], offsets)
         if len(self._walked) < len(self):
@@ -477,12 +477,12 @@ class FileSet:
         return None if None in scans else sum(scan.n_records for scan in scans if scan)
 
     def known_gaps(self) -> list[SkippedSpan]:
-        """Return the gaps in the framing of the files scanned so far."""
+        """Return the unreadable spans in the framing of the files scanned so far."""
         scans = [scan for part in self._parts for scan in part._indexes.values()]
         return [gap for scan in scans for gap in _gaps(scan)]
 
     def report(self) -> Report:
-        """Return a report of the regions skipped because their framing is damaged."""
+        """Report the regions that are skipped because of damaged framing."""
         return Report(tuple(gap.region for gap in _gaps(self.scans())))
 
     def n_records_by_file(self) -> list[int]:
@@ -497,11 +497,11 @@ class FileSet:
 
     @property
     def n_bytes(self) -> int:
-        """Size of all frames in bytes."""
+        """Total size of all frames, in bytes."""
         return int(self.indexes().n_bytes.sum())
 
     def advise(self, error: Error) -> None:
-        """Set the hint of an error to a file's actual format, or to ``on_error=``."""
+        """Add a hint to an error: the file's format, or advice on ``on_error=``."""
         remote = (path for path in self.files if isinstance(path, RemotePath))
         if error.offset == 0 and (
             path := next((path for path in remote if str(path) == error.path), None)
@@ -512,7 +512,7 @@ class FileSet:
             advise_on_error(error)
 
     def streamed_places(self, records: Numbers) -> list[tuple[int, int]]:
-        """Return each record's file and number in the file, for streamed files."""
+        """Return each record's file number, and its number in that file."""
         begins = np.cumsum([0, *self.n_records_by_file()])
         files = np.searchsorted(begins, records, side="right") - 1
         return list(
@@ -520,7 +520,7 @@ class FileSet:
         )
 
     def add_to(self, digest: hashlib.blake2b) -> None:
-        """Update `digest` with sizes, record counts and sampled checksums."""
+        """Add file sizes, record counts and sampled payload checksums to a digest."""
         n = self.n_records
         sampled = {n * i // _N_FINGERPRINTED for i in range(_N_FINGERPRINTED)}
         chosen = np.array(sorted(sampled | {n - 1}) if n else [], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Selections of records as pieces, and random or even divisions of records.
+"""Select records, and divide records into random or equal parts.
 
-A piece is a range, which needs no memory, or an array with one number per record.
-Records are numbered across all files.
+A selection is a sequence of pieces. A piece is a range of record numbers, or an array
+with one number per record. Records are numbered across all files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHUNK_POSITIONS = 1 << 20
 
 
 def chosen(pieces: Pieces, positions: range | Numbers) -> Pieces:
-    """Return the records at `positions` in `pieces`; positions must be in bounds."""
+    """Select the records at `positions` in `pieces`; positions must be in bounds."""
     if isinstance(positions, range):
         return tuple(_parts(pieces, positions))
     return (numbers_at(pieces, positions),) if len(positions) else ()
@@ -78,7 +78,7 @@ def shifted(pieces: Pieces, by: int) -> Iterator[range | Numbers]:
 
 
 def even_bounds(n_records: int, n_parts: int) -> list[int]:
-    """Return the beginnings of `n_parts` equal parts, and the end of the last part."""
+    """Return the first record of each of `n_parts` equal parts, and `n_records`."""
     return [part * n_records // n_parts for part in range(n_parts + 1)]
 
 
@@ -95,9 +95,9 @@ def check_fractions(fractions: Sequence[float]) -> None:
 def divided(
     n_records: int, fractions: Sequence[float], seed: int
 ) -> npt.NDArray[np.signedinteger[Any]]:
-    """Assign records to random parts; return the part of each record, or -1 for none.
+    """Assign records to random parts. Return the part of each record; -1 means no part.
 
-    Part i has about ``fractions[i]`` of the records.
+    Part i has about ``fractions[i] * n_records`` records.
     """
     ends = np.minimum(np.cumsum([0, *fractions], dtype=np.float64), 1) * n_records
     order = _core.Order.of(

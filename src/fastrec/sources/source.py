@@ -25,7 +25,7 @@ SOURCE = "__source__"  # the column that names the component of each row of a mi
 
 @dataclass(frozen=True)
 class Reading:
-    """The features and transforms of several consecutive files."""
+    """The features and transforms that several consecutive files share."""
 
     n_files: int
     features: Schema | None = None  # None: inferred lazily
@@ -35,7 +35,7 @@ class Reading:
 
     @property
     def schema(self) -> Schema:
-        """The features, which must be known or inferred."""
+        """The features, which must have been passed or inferred before."""
         assert self.features is not None
         return self.features
 
@@ -60,7 +60,7 @@ class Mix:
         return sum(self.sizes()) if self.length is None else self.length
 
     def sizes(self) -> list[int]:
-        """Return the size of each component, or raise a ValueError if one is empty."""
+        """Return each component's record count; raise a ValueError if one is empty."""
         for name, (source, _) in self.components.items():
             if not len(source):
                 raise ValueError(
@@ -73,8 +73,8 @@ class Mix:
 class Source:
     """Records of files, numbered from 0, with each file's features and transforms.
 
-    A source has all records in file order, the records of `pieces`, or rows that `mix`
-    draws. Fields never change: `dataclasses.replace` returns a source with new fields.
+    A source has all records in file order, or the records of `pieces`, or the rows that
+    `mix` draws. Fields never change: `dataclasses.replace` returns a changed copy.
     """
 
     files: FileSet
@@ -100,7 +100,7 @@ class Source:
 
     @classmethod
     def joined(cls, parts: Sequence[Source]) -> Source:
-        """Return all records of the files of `parts`; features are inferred again."""
+        """Return a source of all files in `parts`, with all their records."""
         readings = tuple(reading for part in parts for reading in part.given)
         return cls(FileSet.joined([part.files for part in parts]), readings)
 
@@ -117,11 +117,11 @@ class Source:
     # Features and transforms.
 
     def changed(self, change: Callable[[Reading], Reading]) -> Source:
-        """Return the same records with `change` applied to the readings."""
+        """Return a source of the same records; `change` is applied to each reading."""
         return replace(self, given=tuple(map(change, self.given)))
 
     def with_schema(self, change: Callable[[Schema], Schema]) -> Source:
-        """Return the same records with `change` applied to the schemas."""
+        """Return a source of the same records; `change` is applied to each schema."""
         return replace(
             self,
             given=tuple(
@@ -131,7 +131,7 @@ class Source:
         )
 
     def without_transforms(self) -> Source:
-        """Return the same records without transforms."""
+        """Return a source of the same records, without transforms."""
         return self.changed(lambda reading: replace(reading, transforms=()))
 
     @property
@@ -141,7 +141,7 @@ class Source:
 
     @property
     def is_decoding(self) -> bool:
-        """Whether Python code decodes columns; inferred schemas have no such columns."""
+        """Whether Python code decodes any column; false for inferred schemas."""
         return any(encoded_of(reading.features or {}) for reading in self.given)
 
     def known_schema(self) -> Schema | None:
@@ -154,7 +154,7 @@ class Source:
         return self.files.inferred.get((reading.names, (range(reading.n_files),)))
 
     def _readings_of_files(self) -> tuple[Reading, ...]:
-        """Return the readings with inferred features."""
+        """Return all readings, after inferring the features that are unknown."""
         with _core.HeldLock(self.files.lock):
             if self._known is None:
                 readings = list(self.given)
@@ -165,7 +165,7 @@ class Source:
             return self._known
 
     def _infer(self, unknown: Reading, readings: list[Reading]) -> None:
-        """Infer the features of a reading and of all equal readings."""
+        """Infer the features of `unknown`, and set them in all equal `readings`."""
         ends = itertools.accumulate(reading.n_files for reading in readings)
         runs = {
             i: range(end - reading.n_files, end)
@@ -181,7 +181,7 @@ class Source:
     def _inferred(
         self, names: Sequence[str | bytes] | None, runs: Sequence[range]
     ) -> Schema:
-        """Infer features from the files with the numbers `runs`."""
+        """Infer the features `names` from the files whose numbers are in `runs`."""
         # Inference must not wait for an index of remote files, which is slow to build.
         if self.files.is_streamed or self.files.is_remote:
             return self._sampled(names, numbers=[*itertools.chain(*runs)])
@@ -204,7 +204,7 @@ class Source:
         catalog: _core.Catalog | None = None,
         numbers: Sequence[int] = (),
     ) -> Schema:
-        """Infer features from records of `catalog`, or from files with `numbers`."""
+        """Infer features from the records in `catalog`, or from the files `numbers`."""
         files = self.files
         limits: dict[str, Any] = {
             "skip_unreadable": files.on_error != "raise",
@@ -266,9 +266,9 @@ class Source:
     # Files.
 
     def part(self, numbers: Sequence[int]) -> Source:
-        """Return all records of some files, with the features inferred from all files.
+        """Return a source of some files, with the features inferred from all files.
 
-        Their numbers of records are not checked.
+        The numbers of records in these files are not checked.
         """
         of_files = [
             replace(reading, n_files=1, record_counts=None)
@@ -280,7 +280,7 @@ class Source:
         return Source(self.files.part(numbers), tuple(readings))
 
     def of_first_file(self, sample: int) -> Source:
-        """Return the records of the first file, without transforms or index.
+        """Return a source of the first file, without transforms; it needs no index.
 
         Unknown features are inferred from the first `sample` records of the file.
         """
@@ -293,7 +293,7 @@ class Source:
         return source.changed(lambda reading: replace(reading, features=schema))
 
     def with_on_error(self, on_error: ErrorPolicy) -> Source:
-        """Return the records with another error policy, or raise a ValueError."""
+        """Set `on_error` in a copy; a ValueError if record numbers would change."""
         before = self.files
         if on_error == before.on_error:
             return self
@@ -318,7 +318,7 @@ class Source:
         return len(self.catalog())
 
     def n_known_records(self) -> int | None:
-        """Return the number of records, or None if finding it would read files."""
+        """Return the number of records, or None if files must be read to count them."""
         if self.pieces is not None:
             return sum(map(len, self.pieces))
         if self.is_mixed:
@@ -327,7 +327,7 @@ class Source:
         return self.files.n_known_records() if n_listed is None else n_listed
 
     def _n_listed(self) -> int | None:
-        """Return the number of records in the files according to metadata, if known."""
+        """Return the total record count according to metadata; None if unknown."""
         counts = [reading.record_counts for reading in self.given]
         return None if None in counts else sum(map(sum, filter(None, counts)))
 
@@ -336,7 +336,7 @@ class Source:
         return self._n_listed() if is_exact else None
 
     def check_walked(self, n_records: int, batch_size: int, *, drop_last: bool) -> None:
-        """Raise a CorruptionError if an epoch contradicts the listed record counts."""
+        """Raise a CorruptionError if the size of an epoch contradicts the metadata."""
         n_listed = self._n_listed()
         if n_listed is None:
             return
@@ -376,11 +376,11 @@ class Source:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether rows are drawn from components."""
+        """Whether the rows are drawn from the components of a mix."""
         return self.mix is not None
 
     def check_selectable(self) -> None:
-        """Raise a TypeError unless records can be selected."""
+        """Raise a TypeError if the source is a mix, because selection is impossible."""
         if self.is_mixed:
             raise TypeError(
                 "cannot select records of a mix; select, filter, split or shard its "
@@ -405,13 +405,13 @@ class Source:
         return self.pieces
 
     def selected(self, positions: range | Numbers) -> Source:
-        """Return the records at `positions`; positions must be in bounds."""
+        """Return a source of the records at `positions`, which must be in bounds."""
         self.check_selectable()
         self.files.check_random_access("selecting records")
         return self.with_records(chosen(self.records(), positions))
 
     def with_records(self, pieces: Pieces) -> Source:
-        """Return the records with these numbers in the files."""
+        """Return a source of the records in `pieces`, numbered across all files."""
         return replace(self, pieces=pieces, n_before=self.files.n_records)
 
     def by_rows(self) -> Source:
@@ -421,7 +421,7 @@ class Source:
         return replace(self, mix=replace(self.mix, per_batch=False))
 
     def catalog(self) -> _core.Catalog:
-        """Return the offsets of all records, building missing indexes."""
+        """Return the core's catalog of all record offsets; build missing indexes."""
         indexes = self.files.indexes()
         if self._catalog is None or self._catalog[0] is not indexes:
             self.check_counts()
@@ -455,7 +455,7 @@ class Source:
         return self._fingerprint[1]
 
     def places(self, records: Numbers) -> list[tuple[int, int, int]]:
-        """Return the file, the number in the file, and the offset of each record."""
+        """Return each record's file number, its number in the file, and its offset."""
         if not (self.is_walkable and self.files.is_streamed):
             return self.catalog().places(records)
         counts = self.files.scans()
@@ -471,7 +471,7 @@ class Source:
         return Places(self.files.files, np.concatenate([found, ends], 1), context)
 
     def extra_columns(self) -> dict[str, Extra]:
-        """Return functions that compute additional columns from a BatchInfo."""
+        """Return the additional columns: functions of a BatchInfo, by column name."""
         if self.mix is None:
             return {}
         ends = np.cumsum(self.mix.sizes())
@@ -498,7 +498,7 @@ def joined_records(sources: Sequence[Source]) -> Pieces:
 
 
 def _to_core(pieces: Sequence[range | Numbers]) -> list[tuple[int, int, int] | Numbers]:
-    """Convert pieces for `_core.Catalog`, for which no pieces mean all records."""
+    """Convert pieces for `_core.Catalog`, in which an empty list means all records."""
     return [
         (len(piece), piece.start, piece.step) if isinstance(piece, range) else piece
         for piece in pieces or (range(0),)

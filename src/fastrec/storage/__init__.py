@@ -1,1 +1,1 @@
-"""Paths, locks, compression, indexes, caches and remote stores of files."""
+"""File storage: paths, locks, compression, indexes, caches and remote stores."""

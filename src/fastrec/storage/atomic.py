@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def replacement(target: Path, *, sync: bool = True) -> Iterator[Path]:
-    """Yield a temporary path; rename it to `target` unless the body raises.
+    """Yield the path of a temporary file; rename it to `target` if the body succeeds.
 
-    A power failure leaves the complete old or new file. With ``sync=False``, it may
-    leave an incomplete file, which the readers of caches detect.
+    After a power failure, `target` is the complete old or new file. It may be
+    incomplete with ``sync=False``; the readers of cached files detect this.
     """
     with temporary_file(target) as temporary:
         yield temporary
@@ -49,12 +49,12 @@ def _sync(path: Path | str) -> None:
 
 @contextlib.contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """Yield a new file in the directory of `target`; the caller may rename it.
+    """Yield the path of a new file next to `target`; the caller may rename the file.
 
     The file is named ``.NAME.NUMBER.tmp`` and is locked while the body runs. So the
-    next writer of the same target can remove the file of a killed writer. Creates the
-    directory if needed. If the body raises, a thread deletes the file, because a second
-    signal would interrupt a deletion in the calling thread.
+    next writer of `target` can remove the unlocked file of a killed writer. Creates the
+    directory if needed. If the body raises, another thread deletes the file, because a
+    second signal could interrupt a deletion in the calling thread.
     """
     lock = FileLock()
     deletion = Task(lock.release)

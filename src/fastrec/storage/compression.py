@@ -1,8 +1,8 @@
 """GZIP and ZLIB: detect, decompress and compress.
 
-A stream is complete only if it ends with a valid checksum and nothing follows it. All
-members of a GZIP file are read, including empty ones. isal (extra ``gzip``)
-decompresses if it is installed, otherwise the standard library. Both release the GIL.
+A file is complete only if it ends with a valid checksum and no other bytes follow. All
+members of a GZIP file are read, including empty ones. isal (extra ``gzip``) inflates
+files if it is installed; otherwise, zlib does. Both libraries release the GIL.
 
 Source: RFC 1950, RFC 1952.
 """
@@ -74,7 +74,7 @@ _DETECTION_THREADS = 16
 
 
 def check_compression(value: object) -> None:
-    """Raise a ValueError unless `value` is valid as ``compression=``."""
+    """Raise a ValueError unless `value` is valid for the option ``compression=``."""
     if value not in ("auto", None, *COMPRESSIONS):
         raise ValueError(
             f"compression must be 'auto', None, 'GZIP' or 'ZLIB', got {value!r}"
@@ -99,9 +99,9 @@ def contents_of(
 
 
 def sampled_contents(files: Sequence[str]) -> list[Content]:
-    """Return the compression of many files, from a sample of the files per suffix.
+    """Return the compression of each file, detected in a sample of files per suffix.
 
-    If the files in a sample differ, all files with that suffix are opened.
+    If the compression differs within a sample, all files with that suffix are opened.
     """
     groups: dict[str, list[int]] = {}
     for i, path in enumerate(files):
@@ -119,11 +119,11 @@ def sampled_contents(files: Sequence[str]) -> list[Content]:
 
 
 def content_of(path: str, counters: RequestCounters | None = None) -> Content:
-    """Detect the compression of a file, or raise an OSError.
+    """Detect the compression of a file; raise an OSError if it cannot be read.
 
-    The damaged first header of a plain file may look like a compressed file. So a file
-    counts as compressed only if its beginning decompresses, or if it does not contain a
-    valid TFRecord frame. A pipe is "auto" until it is read.
+    A damaged plain file may begin like a compressed file. So a file counts as
+    compressed only if its first bytes decompress, or if it does not contain a valid
+    TFRecord frame. The result for a pipe is "auto", because a pipe is read only once.
     """
     if isinstance(path, PipePath):
         return "auto"
@@ -154,7 +154,7 @@ def _content_of_head(head: bytes) -> Content:
 
 
 def plain_name(path: str) -> str:
-    """Return a file's name without a compression suffix."""
+    """Return the base name of a file without a compression suffix such as ``.gz``."""
     name = os.path.basename(path)
     stem, suffix = os.path.splitext(name)
     return stem if suffix.lower() in COMPRESSED_SUFFIXES else name
@@ -171,7 +171,7 @@ def inflated(
     on_wait: Callable[[], object] = bool,
     counters: RequestCounters | None = None,
 ) -> Generator[bytes]:
-    """Yield the decompressed content of a file, in pieces of about 1 MiB.
+    """Yield the decompressed content of a file, piece by piece.
 
     `on_read` is called with the number of bytes read from the file so far, and
     `on_wait` while a pipe has no data. `counters` counts and cancels remote requests.
@@ -199,7 +199,7 @@ def _inflated_members(
     on_read: Callable[[int], object],
     counters: RequestCounters | None,
 ) -> Generator[bytes]:
-    """Yield the decompressed content of all members of a file."""
+    """Yield the decompressed content of one ZLIB stream or of all GZIP members."""
     backend = _backend()
     n_read = n_inflated = 0
 
@@ -258,11 +258,11 @@ def _before_damage(
     n_yielded: int,
     counters: RequestCounters | None,
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield the bytes of a member from byte `n_yielded` up to the damage.
+    """Yield a damaged member's content from byte `n_yielded` up to the damage.
 
-    Each piece has the file offset where its compressed bytes end. A call that fails
-    returns none of the bytes that it inflated. So zlib, whose streams can be copied,
-    inflates the member at byte `begin` again, one input byte at a time at the damage.
+    Yields each piece with the file offset at which its compressed bytes end. A failed
+    call of zlib or isal discards its output. So the member, which begins at file offset
+    `begin`, is inflated again with zlib, one input byte at a time near the damage.
     """
     if isinstance(name, PipePath):  # cannot be read again
         return
@@ -287,7 +287,7 @@ def _before_damage(
 
 
 def _backend() -> ModuleType:
-    """Return isal, or zlib if it is not installed."""
+    """Return the module of isal, or zlib if isal is not installed."""
     with contextlib.suppress(ImportError):
         return importlib.import_module("isal.isal_zlib")
     return zlib
@@ -314,7 +314,7 @@ def _opened(
     counters: RequestCounters | None = None,
     on_wait: Callable[[], object] = bool,
 ) -> Iterator[io.FileIO | PipeFile | _RemoteFile]:
-    """Open a regular file, pipe or object, and add its name to read errors."""
+    """Open a regular file, a pipe or a remote object for sequential reading."""
     if isinstance(path, PipePath):
         with path.opened(on_wait) as pipe:
             yield pipe
@@ -340,10 +340,10 @@ def _opened(
 
 
 class Codec:
-    """Encoder for the pieces of one file; `level` is zlib's level, -1 to 9.
+    """Encoder of one file, piece by piece; `level` is the zlib level, -1 to 9.
 
-    In a GZIP file, each piece is a member. So several threads can compress one file,
-    and complete members remain readable if the writer is killed.
+    In a GZIP file, each piece becomes a member. So several threads can compress one
+    file, and complete members remain readable if the writer is killed.
     """
 
     def __init__(self, compression: str | None, level: int) -> None:
@@ -352,14 +352,14 @@ class Codec:
         self._is_empty = True
 
     def prepared(self, piece: Buffer) -> Buffer:
-        """Encode a piece as far as possible without earlier pieces; thread-safe."""
+        """Compress a piece of a GZIP file; return others unchanged. Thread-safe."""
         if not self._is_gzip:
             return piece
         member = zlib.compressobj(self._level, zlib.DEFLATED, _WBITS["gzip"])
         return member.compress(piece) + member.flush()
 
     def ordered(self, prepared: Buffer) -> Buffer:
-        """Return the bytes to write for a prepared piece; called in file order."""
+        """Return the bytes to write for a prepared piece; pass pieces in file order."""
         self._is_empty = False
         return prepared if self._stream is None else self._stream.compress(prepared)
 

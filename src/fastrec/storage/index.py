@@ -1,13 +1,12 @@
 """Indexes: the record offsets of files, built once per file version and cached.
 
 The index of a plain file comes from a walk over its frame headers. The index of a
-compressed file comes from one scan of its content, and contains the stored payload
-checksums. Missing indexes are built in parallel when they are first needed, and cached
+compressed file comes from one scan of its content, and contains its payload checksums.
+Missing indexes are built in parallel when they are first needed, and cached
 together. If the cache is not writable, each process builds its own indexes.
 
-An index is valid if it contains the file's size and modification time (or ETag). The
-time may differ for an index next to the data, but sampled records must match the
-index.
+An index is valid if it has the file's current size and modification time (or ETag).
+For an index next to the data, the time may differ, but sampled records must match.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ _N_REMOTE_THREADS = 16  # they wait for the network
 def known_contents(
     paths: Sequence[str], index_dir: str | os.PathLike[str] | None
 ) -> list[Content]:
-    """Return the compression of each file from an index file, without opening files.
+    """Read the compression of each file from an index file, without opening the files.
 
-    The result is "auto" for files without an index. Files may have changed since.
+    A file without an index is "auto". A file may have changed after it was indexed.
     """
     names = {code: name for name, code in CODES.items()}
     for path, names_in_it, _ in IndexPlace(index_dir).candidates(Scope.of(paths)):
@@ -78,7 +77,7 @@ def known_contents(
 def load_indexes(
     paths: Sequence[str], index_dir: str | os.PathLike[str] | None
 ) -> _core.Indexes | None:
-    """Load the cached indexes of all plain `paths`, or return None if one is missing."""
+    """Return the cached indexes of plain files, or None if any index is missing."""
     found = FileIndexes(paths, None, IndexPlace(index_dir))
     found.search()
     return None if found.missing.size else found.indexes()
@@ -104,13 +103,13 @@ def make_indexes(
     is_assumed_plain: bool = False,
     stale: Sequence[int] = (),
 ) -> _core.Indexes:
-    """Return the indexes of files, building those that are not cached.
+    """Return the indexes of files, after building the indexes that are not cached.
 
-    By default, files must be plain. `contents` has the compression of each file; files
-    are then read in sequence, and their indexes contain payload checksums. Errors name
-    the files by `names`. `recovery` is "raise", "skip" or "resync"; an index with gaps
-    is not cached, so cached indexes are valid for all three. `is_assumed_plain` makes a
-    compressed file an error. `stale` has the numbers of files to index again.
+    `contents` is the compression of each file. Without it, files must be plain. With
+    it, indexes contain payload checksums, and files are read as streams. Errors name
+    files by `names`. `recovery` is "raise", "skip" or "resync"; an index with gaps is
+    not cached, so cached indexes are valid for all three. With `is_assumed_plain`, a
+    compressed file is an error. `stale` has the numbers of files to index again.
     """
     if not paths:
         return _core.Indexes([])
@@ -169,8 +168,9 @@ def _scan_stream(
 def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
     """Rebuild the cached index of a file if it is stale; return whether it was stale.
 
-    `n_records` counts the intact and damaged records of the file; None if unknown. The
-    index of a plain file is compared with the frames of the file instead.
+    The index of a plain file is compared with the frames of the file. The index of a
+    compressed file is compared with `n_records`, the number of intact and damaged
+    records; None if the number is unknown.
     """
     from fastrec.storage.range_readers import table_of
 
@@ -191,7 +191,7 @@ def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
 
 
 def index_of(path: str, offsets: npt.NDArray[np.uint64]) -> _core.Index:
-    """Return the index of a plain file from the offsets of its frames."""
+    """Create the index of a plain file from the offsets of its frames."""
     return _core.Index.from_offsets(offsets, *version_of(path), os.fsencode(path))
 
 
@@ -204,7 +204,7 @@ def keep_index(
     """Cache the index of a file that was just written, if the cache is writable.
 
     `offsets` are the beginnings of all frames and the end of the last frame. For a
-    compressed file, they refer to its content, and `payload_crcs` is required.
+    compressed file, they are offsets in its content, and `payload_crcs` is required.
     """
     if payload_crcs is None:
         index = index_of(path, offsets)
@@ -226,7 +226,7 @@ def keep_indexes(
 
 
 def rename_index(path: str, target: str) -> None:
-    """Rename the cached index of a file after the file was renamed to `target`."""
+    """Rename the cached index of `path` after the file was renamed to `target`."""
     try:
         index_path(path).replace(index_path(target))
     except OSError as error:
@@ -254,10 +254,10 @@ def write_tfrecord2idx(
 
 
 class FileIndexes:
-    """The indexes of several files, which can be searched, built and saved.
+    """Finds, builds and saves the indexes of several files.
 
-    With `contents`, an index must contain payload checksums. Stored indexes of files
-    numbered `stale` are ignored.
+    If `contents` is passed, an index must contain payload checksums. `stale` has the
+    numbers of files whose stored indexes are ignored.
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class FileIndexes:
         return _core.Indexes([found[number] for number in self._first.tolist()])
 
     def add(self, numbers: Numbers, indexes: _core.Indexes) -> None:
-        """Add indexes of missing files."""
+        """Add the indexes of the files `numbers`, and remove them from `missing`."""
         if numbers.size:
             self._parts.append((numbers, indexes))
             self.missing = np.setdiff1d(self.missing, numbers, assume_unique=True)
@@ -326,13 +326,13 @@ class FileIndexes:
                     self._search_texts(folder, listed)
 
     def _search_together(self) -> None:
-        """Search the local index files that may contain all files."""
+        """Search those local index files that may contain the indexes of all files."""
         for path, names, is_next_to_data in self._place.candidates(self._scope):
             if self.missing.size:
                 self._look_into(path, names, is_next_to_data=is_next_to_data)
 
     def _fetch(self) -> None:
-        """Fetch and search the index file that is next to remote files."""
+        """Fetch the index file next to the remote files, and search it."""
         directory, remote = self._scope.directory, self._scope.remote
         if remote is None:
             return
@@ -357,7 +357,7 @@ class FileIndexes:
             )
 
     def _search_scattered(self, folder: Path, listed: set[str]) -> None:
-        """Search the index files of single files, and the parts of several machines."""
+        """Search index files of single files, and those that several machines built."""
         for directory, names in self._scope.above():
             stem = f"{hashed_name(directory + os.sep)}."
             parts = {name for name in listed if name.startswith(stem)}
@@ -404,7 +404,7 @@ class FileIndexes:
         *,
         is_next_to_data: bool = False,
     ) -> _core.IndexFile | None:
-        """Load an index file; return it if it contains a missing index."""
+        """Load an index file; return it if it contains a missing index, else None."""
         file = _core.IndexFile.load(os.fsencode(path))
         numbers = self.missing if numbers is None else numbers
         if file is None or not self._find(
@@ -479,7 +479,7 @@ class FileIndexes:
         n_threads: int | None,
         report: Callable[[], object],
     ) -> None:
-        """Scan the missing files in threads; save the indexes once a minute, and at last."""
+        """Scan missing files in threads; save indexes once a minute and at the end."""
         missing = self.missing
         n_tasks = _TASKS_PER_THREAD * (n_threads or default_num_threads())
         n_each = min(max(1, len(missing) // n_tasks), _MAX_FILES_PER_TASK)
@@ -520,9 +520,9 @@ class FileIndexes:
             save_built()
 
     def save(self) -> None:
-        """Write the indexes to one index file, and delete index files merged into it.
+        """Write the indexes to one index file; delete the index files merged into it.
 
-        Indexes of other existing files remain in that file.
+        The index file keeps its indexes of other files that still exist.
         """
         parts = [part for each in self._parts if len((part := _without_gaps(*each))[0])]
         if self._stale.size:
@@ -564,7 +564,7 @@ class FileIndexes:
 def _without_gaps(
     numbers: Numbers, indexes: _core.Indexes
 ) -> tuple[Numbers, _core.Indexes]:
-    """Drop the indexes of damaged files, which are not cached."""
+    """Drop the indexes that have gaps: indexes of damaged files are not cached."""
     if not indexes.has_gaps:
         return numbers, indexes
     whole = [i for i, index in enumerate(indexes) if not index.gaps]

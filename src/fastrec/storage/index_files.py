@@ -7,7 +7,7 @@ file names relative to a directory. An index file has one of two locations:
   ``~/.cache/fastrec/index``), or `index_dir`: ``DIRECTORY.HASH.frecidx`` for several
   files, ``DIRECTORY.HASH.RANK-of-N.frecidx`` for the part that one machine built,
   ``NAME.HASH.frecidx`` for a single file
-* ``.fastrec/index.frecidx`` in the directory of the files, which can be copied with them
+* ``.fastrec/index.frecidx`` in the directory of the files, so that copies include it
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ONLY_FILE = b"."  # the name in the index file of a single file
 
 
 def cache_dir() -> Path:
-    """Return the cache directory according to the current environment."""
+    """Return the cache directory that the current environment variables determine."""
     from pathlib import Path
 
     for variable, tail in (("FASTREC_CACHE", "."), ("XDG_CACHE_HOME", "fastrec")):
@@ -43,7 +43,7 @@ def cache_dir() -> Path:
 
 
 def hashed_name(path: str) -> str:
-    """Return the last component of a real path or identity, with the path's hash."""
+    """Return ``NAME.HASH``: the last component of `path`, and the hash of `path`."""
     import hashlib
 
     return f"{short_name(path)}.{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
@@ -61,17 +61,17 @@ def joined_names(paths: Sequence[str]) -> bytes:
 
 
 def index_path(path: str, index_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of the index file of a single file."""
+    """Return the path of the index file for the single file at `path`."""
     return IndexPlace(index_dir).path(Scope.of([path]))
 
 
 class IndexPlace(NamedTuple):
-    """The location of indexes: `index_dir` (else the cache), or next to the data."""
+    """The place of index files: `index_dir` (else the cache), or next to the data."""
 
     index_dir: str | os.PathLike[str] | None = None
     part: tuple[int, int] | None = None  # rank and world size, if machines share work
     is_next_to_data: bool = False
-    must_keep: bool = False
+    must_keep: bool = False  # whether a failure to save the indexes is an error
 
     def folder(self) -> Path:
         """Return the directory of the index files."""
@@ -94,10 +94,10 @@ class IndexPlace(NamedTuple):
         return self.folder() / f"{name}.frecidx"
 
     def candidates(self, scope: Scope) -> Iterator[tuple[Path, bytes, bool]]:
-        """Yield the local index files that may contain all files of a scope.
+        """Yield the local index files that may contain the indexes of a whole scope.
 
-        Yields the path of each index file, the names of the files in it, and whether it
-        is next to the data. In that case, modification times may differ.
+        Each item has the index file's path, the names that it uses for the files, and
+        whether it is next to the data. If so, modification times may differ.
         """
         from pathlib import Path
 
@@ -114,7 +114,7 @@ class IndexPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """The common directory of files, and their names relative to it."""
+    """The common directory of some files, and the file names relative to it."""
 
     directory: str  # a real path, or a URL
     paths: Sequence[str]
@@ -135,7 +135,7 @@ class Scope:
 
     @property
     def remote(self) -> RemotePath | None:
-        """The first file if the directory is remote, else None."""
+        """The first of the files if the directory is remote, else None."""
         first = self.paths[0] if "://" in self.directory and self.paths else None
         return first if isinstance(first, RemotePath) else None
 
@@ -146,12 +146,12 @@ class Scope:
         return os.path.join(self.directory, name)
 
     def names_in(self, path: Path) -> bytes:
-        """Return the names of the files in the index file at `path`."""
+        """Return the names that the index file at `path` uses for the files."""
         is_own = len(self.paths) == 1 and path.name.startswith(hashed_name(self.key))
         return ONLY_FILE if is_own else self.names
 
     def above(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the directory and its parents, each with the names relative to it."""
+        """Yield the directory and each parent, with the file names relative to it."""
         directory, prefix = self.directory, b""
         while True:
             names = prefix + self.names.replace(b"\0", b"\0" + prefix)

@@ -1,4 +1,4 @@
-"""Local copies of compressed and remote files in `cache_dir`, decompressed.
+"""Decompressed local copies of compressed and remote files, in ``cache_dir=``.
 
 One process makes a copy, which appears atomically, while other processes wait. A copy
 is named ``NAME.FILE.VERSION-SIZE-CONTENT.tfrecord``: the name, the hash of the path or
@@ -6,15 +6,15 @@ URL, the hash of the times or ETag, the size of the file, and the size of its co
 in hex. So a new version of the file or a truncated copy results in a new copy, and
 copies of other versions are deleted.
 
-A copy is unproven if the server reports no exact version of the file, or if the file was
-damaged on both reads. The VERSION of such a copy is the token of the one dataset that
-uses it.
+A copy is unproven if the server reports no exact version of the file, or if the file
+was damaged on both reads. The VERSION of such a copy is the random token of the only
+dataset that uses the copy.
 
-With `cache_bytes`, the least recently used copies are deleted to make room. The access
-time, which is set explicitly, is the time of the last use.
+With ``cache_bytes=``, the least recently used copies are deleted to make room. The time
+of the last use is the access time of the copy, which fastrec sets.
 
-Copies in use are never deleted: the dataset holds a lock on a *mark*, ``.use-TOKEN``,
-which lists the copies. Names of temporary files contain the token.
+Copies in use are never deleted: each dataset locks its *mark*, a file ``.use-TOKEN``
+that lists its copies. The names of its temporary files also contain the token.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def local_copies(
     expansion_max: int,
     cache_bytes: int | None = None,
 ) -> list[str]:
-    """Return paths of local, plain versions of the files, and make missing copies.
+    """Return the paths to read instead of `files`, after making missing copies.
 
     A plain remote file that does not fit into `cache_bytes` remains remote. A
     compressed file that does not fit, or that expands to more than `expansion_max`
-    times its size, raises a LimitError. Copies remain while a path is referenced.
+    times its size, raises a LimitError. A copy remains while its path is referenced.
     """
     copied = [
         i
@@ -157,7 +157,7 @@ class _File(NamedTuple):
 def _files(
     directory: Path, stem: str = "", *, is_complete: bool = False
 ) -> Iterator[_File]:
-    """Yield the files in a cache whose names begin with `stem`."""
+    """Yield the cache's copies and temporary files whose names begin with `stem`."""
     with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             if not entry.name.startswith(stem):
@@ -179,7 +179,7 @@ def _files(
 
 
 def _unused(directory: Path) -> list[_File]:
-    """Return the files that no dataset uses; an empty list if unknown.
+    """Return the files in a cache that no dataset uses; [] if marks cannot be read.
 
     Deletes the marks of datasets that no longer exist.
     """
@@ -203,7 +203,7 @@ def _unused(directory: Path) -> list[_File]:
 
 
 class _Copying:
-    """Copies the files of one dataset, in several threads."""
+    """Copies the files of one dataset to the cache, in several threads."""
 
     def __init__(
         self, directory: Path, expansion_max: int, cache_bytes: int | None
@@ -220,7 +220,7 @@ class _Copying:
         self.n_bytes = 0  # approximate, because threads may lose an update
 
     def stem(self, path: str, *, is_proven: bool = True) -> str:
-        """Return the name of the copy of `path`, without the size of its content."""
+        """Return the beginning of the copy's name, ``NAME.FILE.VERSION-SIZE``."""
         if isinstance(path, RemotePath):
             size, tag = version_of(path)
             name, version = path.identity, f"{tag:016x}"
@@ -234,10 +234,10 @@ class _Copying:
         return f"{hashed_name(name)}.{version if is_proven else self._token}-{size:x}"
 
     def begin(self, stems: set[str]) -> object:
-        """Return a mark that protects these copies while it is referenced.
+        """Return a mark that protects the copies `stems` while the mark is referenced.
 
         Deletes the following files if no dataset uses them: copies of other versions,
-        unproven copies, and temporary files.
+        unproven copies, and temporary files. Returns None if locking fails.
         """
         path = self.directory / f".use-{self._token}"
         with held_lock(self._room_path, self.counters.is_cancelled):
@@ -263,7 +263,7 @@ class _Copying:
         return mark
 
     def copy(self, path: str, content: Content, stem: str) -> str | None:
-        """Return the path of a file's copy, making the copy if it is missing.
+        """Return the path of the copy of a file; make the copy if it is missing.
 
         Returns None for a plain remote file that does not fit into the cache.
         """
@@ -296,7 +296,7 @@ class _Copying:
 
     @contextlib.contextmanager
     def _room(self, n_bytes: int) -> Iterator[bool]:
-        """Delete the least recently used copies, and yield whether `n_bytes` fit."""
+        """Make room for `n_bytes` in the cache, if possible; yield whether they fit."""
         if self._cache_bytes is None:
             self.counters.check()
             yield True
@@ -320,10 +320,10 @@ class _Copying:
             yield fits
 
     def _write(self, path: str, content: Content, temporary: Path) -> tuple[int, bool]:
-        """Write a file's content; return the content's size and whether it is intact.
+        """Write a file's content; return its size, and whether to trust the copy.
 
         If the copy of a remote file is damaged, the file is read once more: responses
-        may have been altered, or may mix two versions.
+        may have been altered, or may mix two versions. Local files are not checked.
         """
         if not isinstance(path, RemotePath):
             return self._write_once(path, content, temporary), True

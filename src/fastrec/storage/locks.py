@@ -1,4 +1,4 @@
-"""Open files without losing descriptors to signals, and lock them exclusively."""
+"""Lock files exclusively, and open files without leaking descriptors after a signal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _held: dict[tuple[int, Path], weakref.ref[io.FileIO]] = {}
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: str) -> io.FileIO:
-    """Open a file with the flags of `os.open` and the mode of `io.FileIO`.
+    """Open a file, with `flags` for `os.open` and `mode` for `io.FileIO`.
 
     A signal between opening a file and storing its descriptor would leak the
     descriptor. So one C call does both.
@@ -89,8 +89,8 @@ def try_lock(file: io.FileIO) -> bool:
 def _unlock(file: io.FileIO) -> None:
     """Unlock a file before it is closed.
 
-    A process that is forked while another thread closes the file gets a copy of the
-    descriptor that no object owns. The lock lives as long as any copy.
+    Closing is not enough: if the process forks meanwhile, the child may have a copy of
+    the descriptor that no object closes. The lock lives as long as any copy.
     """
     import fcntl
 
@@ -102,7 +102,7 @@ def _unlock(file: io.FileIO) -> None:
 def builder_lock(
     target: Path, is_cancelled: threading.Event
 ) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock for building `target`, one of 64 locks in its directory.
+    """Hold the lock for building `target`: one of 64 lock files in its directory.
 
     Different targets may share a lock, so a thread must hold at most one builder lock.
     """
@@ -116,11 +116,11 @@ def builder_lock(
 
 @contextlib.contextmanager
 def held_lock(path: Path, is_cancelled: threading.Event) -> Iterator[None]:
-    """Hold the lock of a file, if the file system supports locks.
+    """Hold a lock on the file at `path`, if the file system supports locks.
 
     The lock saves work if several processes build the same file. Correctness does not
-    depend on the lock, so a cancelled wait enters the body without it. A long wait is
-    logged.
+    depend on the lock, so the body runs without the lock if the wait is cancelled. A
+    long wait is logged.
     """
     with contextlib.ExitStack() as stack:
         try:

@@ -32,10 +32,10 @@ def run_in_threads(
 ) -> list[_T]:
     """Run all `tasks` in threads, and return their results.
 
-    Raises the error of the first task, in order, that fails. An error or a signal
-    cancels the other tasks. `cancel` makes running tasks return early; a thread always
-    calls it at the end. ``progress_text(n_done, seconds)`` returns a line that is
-    logged once, after 5 seconds. `on_poll` is called about ten times a second.
+    Raises the error of the failed task that is first in `tasks`. An error or a signal
+    cancels the other tasks. `cancel` makes running tasks return early, and also runs
+    after success. ``progress_text(n_done, seconds)`` returns a line that is logged
+    once, after 5 seconds. `on_poll` is called about ten times a second.
     """
     start, log_after = time.monotonic(), _LOG_AFTER_SECONDS
     pool = TaskPool(n_threads or default_num_threads(), cancel=cancel)

@@ -77,12 +77,12 @@ def expand(
     allows_pipes: bool = False,
     storage_options: StorageOptions | None = None,
 ) -> list[str]:
-    """Return the files of `paths` in dataset order; files of URLs are `RemotePath`.
+    """Return the files of `paths` in dataset order; a remote file is a `RemotePath`.
 
     Each path or URL names a file, glob or directory. A directory stands for all
     TFRecord files below it, detected by name or first bytes; names such as
-    ``_temporary`` and ``.x`` are skipped. A glob or directory lists a file with several
-    names once. With `joins`, a directory that mixes splits is an error. With
+    ``_temporary`` and ``.x`` are skipped. A glob or directory includes a file with
+    several names once. With `joins`, a directory that mixes splits is an error. With
     `allows_pipes`, a path may name a pipe, which becomes a `PipePath`.
     """
     expand_one = partial(
@@ -159,7 +159,7 @@ def _expand_one(
 
 
 def version_of(path: str, counters: RequestCounters | None = None) -> Version:
-    """Return the version of a file or object, or raise an OSError."""
+    """Return the `Version` of a local file or remote object, or raise an OSError."""
     if isinstance(path, RemotePath):
         path.entry = path.entry or head(path, counters)
         return path.entry.version
@@ -168,7 +168,7 @@ def version_of(path: str, counters: RequestCounters | None = None) -> Version:
 
 
 def versions_of(paths: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the versions of files or objects, shape (n, 2), or raise an OSError."""
+    """Return the version of each file or object, shape (n, 2), or raise an OSError."""
     if any(isinstance(path, RemotePath) for path in paths):
         return np.array(asked_in_threads(version_of, paths), np.int64)
     return _core.versions_of(os.fsencode("\0".join(paths)), _VERSION_THREADS)
@@ -177,7 +177,7 @@ def versions_of(paths: Sequence[str]) -> npt.NDArray[np.int64]:
 def asked_in_threads(
     call: Callable[[_A, RequestCounters], _T], items: Sequence[_A]
 ) -> list[_T]:
-    """Send the requests of `call` for all items, in threads; return the results."""
+    """Call ``call(item, counters)`` for all items, in threads; return the results."""
     counters = RequestCounters()
     return run_in_threads(
         [partial(call, item, counters) for item in items],
@@ -195,7 +195,7 @@ def recognized(path: str, counters: RequestCounters | None = None) -> str:
 
 @contextlib.contextmanager
 def local_head(path: str, counters: RequestCounters | None = None) -> Iterator[str]:
-    """Yield a local path, or a local file with the beginning of a remote `path`."""
+    """Yield `path` if it is local, else a temporary copy of the object's beginning."""
     if not isinstance(path, RemotePath):
         yield path
         return
@@ -212,9 +212,9 @@ def local_head(path: str, counters: RequestCounters | None = None) -> Iterator[s
 
 
 def path_of_url(path: str) -> str:
-    """Return the path of a ``file://`` URL, or any other path with ``~`` expanded.
+    """Return the path in a ``file://`` URL; expand ``~`` in any other path.
 
-    Raises a ValueError for a path that seems to be a mistyped URL, or ``Path(url)``.
+    Raises a ValueError for a path that looks like a mistyped URL or ``str(Path(url))``.
     """
     if prefix := _FILE_URL.match(path):
         # Unquote to bytes, because names may not be UTF-8. Keep "?", which may be a
@@ -243,7 +243,7 @@ def local_directory(name: str, given: str | os.PathLike[str]) -> str:
 
 
 def local_path(path: str) -> str:
-    """Return a local path or the path of a ``file://`` URL; raise for other URLs."""
+    """Return a path, or the path in a ``file://`` URL; other URLs are an error."""
     if not is_remote(path):
         return path_of_url(path)
     raise ValueError(
@@ -255,7 +255,7 @@ def local_path(path: str) -> str:
 
 
 def _split_glob(pattern: str) -> tuple[str, list[str]]:
-    """Split a glob: the directory above the first wildcard, and the remaining parts."""
+    """Split a glob into the directory above its first wildcard and the other parts."""
     parts = pattern.split("/")
     n_literal = next(i for i, part in enumerate(parts) if glob.has_magic(part))
     return "".join(f"{part}/" for part in parts[:n_literal]), parts[n_literal:]
@@ -267,7 +267,7 @@ def _walk(
     hidden: tuple[str, ...] = (".",),
     ignored: tuple[type[OSError], ...] = (OSError,),
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the paths below `top` that match the parts of a glob, with their entries.
+    """Yield each path below `top` that matches the parts of a glob, with its DirEntry.
 
     Unlike in `glob`, ``**`` does not follow links. Names that begin with `hidden` match
     only parts that begin with a dot.
@@ -295,7 +295,7 @@ def _walk(
 
 
 def _unique_entries(found: Iterable[tuple[str, os.DirEntry[str]]]) -> list[str]:
-    """Return the paths of regular files among `found`, sorted, each file once."""
+    """Return the sorted paths of the regular files in `found`, each file only once."""
     entries = list(found)
     files = [pair for pair in entries if pair[1].is_file(follow_symlinks=False)]
     has_links = any(entry.is_symlink() for _, entry in entries)
@@ -392,7 +392,7 @@ def _is_match(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def names_below(path: RemotePath, directory: str) -> list[str]:
-    """Return the names of the objects in a directory of the store of `path`."""
+    """Return the names of the objects in `directory`, in the same store as `path`."""
     prefix = f"{directory}/" if directory else ""
     try:
         found = _listed(path, prefix, lambda _: True, None, is_recursive=False)
@@ -409,7 +409,7 @@ def _listed(
     *,
     is_recursive: bool,
 ) -> list[RemotePath]:
-    """Return the objects whose keys `keep` accepts, sorted by name."""
+    """Return the objects below `prefix` whose keys `keep` accepts, sorted by key."""
     kept: list[Entry] = []
     n_keys, after = 0, ""
     while True:
@@ -445,8 +445,8 @@ def _listed(
 def _check_one_split(directory: str, files: Iterable[str]) -> None:
     """Raise a ValueError if file names in a directory differ by a split word.
 
-    The message lists a glob for each group of names. If names differ by other text than
-    numbers, a warning is logged instead.
+    The message lists a glob for each group of names. If the names differ only by other
+    words, a warning is logged instead. Numbers may always differ.
     """
     names = [file[len(directory) :].lstrip(os.sep) for file in files]
     groups = Counter(map(_literal_parts, names))
@@ -492,7 +492,7 @@ def _split_words(parts: Iterable[str]) -> frozenset[str]:
 
 
 def _glob(parts: Iterable[str], count: int, names: Sequence[str]) -> str:
-    """Return a glob that matches only the `count` names with these parts."""
+    """Return a glob for the `count` names with these parts; others should not match."""
     literals = [glob.escape(part) for part in parts]
     pattern = "*".join(literals)
     n_matches = sum(fnmatch.fnmatchcase(name, pattern) for name in names)

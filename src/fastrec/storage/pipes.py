@@ -54,7 +54,7 @@ class PipeFile:
         self._head = b""
 
     def head(self, n_bytes: int) -> bytes:
-        """Peek at the first `n_bytes` bytes or more; fewer only if the pipe ends."""
+        """Peek at the first `n_bytes` bytes or more; return fewer if the pipe ends."""
         head = b""
         while len(head) < n_bytes and (piece := self.read(n_bytes)):
             head += piece
@@ -62,7 +62,7 @@ class PipeFile:
         return head
 
     def read(self, n_bytes: int) -> bytes:
-        """Return the available bytes, at most `n_bytes`; empty only at the end."""
+        """Wait for data; return 1 to `n_bytes` bytes, or b"" at the end of the pipe."""
         data: bytes | None
         data, self._head = self._head[:n_bytes] or None, self._head[n_bytes:]
         while data is None:

@@ -1,9 +1,8 @@
-"""Threads that fetch the ranges of remote files that the core requests.
+"""Threads that fetch ranges of remote files at the request of the core.
 
-The core requests ranges of files (``src/cpp/file/range_requests.h``) that its readers
-need now or prefetch. Each thread fetches one range at a time. Threads start when
-requests wait for a thread. Threads end after an idle time, with the file table, and at
-interpreter exit.
+The core requests ranges that it needs now or later (``src/cpp/file/range_requests.h``).
+Each thread fetches one range at a time. A thread starts if a request has to wait. Idle
+threads end. All threads end with the file table and at interpreter exit.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ _EXIT_TIMEOUT_SECONDS = 1.0
 
 
 class RangeReaders:
-    """Threads that fetch the ranges of the remote files among `paths`.
+    """Threads that fetch ranges of those files in `paths` that are remote.
 
     `requests` serves one `_core.FileTable` of `paths`. The threads do not reference the
-    table, and its destruction stops them. `counters` also counts streamed bytes.
+    table, and stop when it is destroyed. `counters` also counts streamed bytes.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -50,21 +49,22 @@ class RangeReaders:
         close_at_exit(self)
 
     def share(self, memory_limit: int) -> int:
-        """Use half of `memory_limit` bytes for ranges, and return the rest."""
+        """Reserve half of `memory_limit` for fetched ranges; return the other half."""
         self.requests.set_memory_bytes(memory_limit // 2)
         return memory_limit - memory_limit // 2
 
     def fetched(self) -> npt.NDArray[np.int64]:
-        """Return the fetched bytes, the retries, and the wait time in nanoseconds."""
+        """Return the numbers of fetched bytes, retries, and nanoseconds of waiting."""
         if os.getpid() != self._process:
             return np.zeros(3, np.int64)
         waiting_ns = self.requests.counts()[2]
         return np.array([self.counters.n_bytes, self.counters.n_retries, waiting_ns])
 
     def start(self, patience_ms: int | None = None) -> None:
-        """Start one more thread; a table, which stops the thread, must exist.
+        """Start another thread, unless the maximum number is running.
 
-        With `patience_ms`, the thread is optional, and ends after this idle time.
+        The file table must exist, because its destruction stops the threads. With
+        `patience_ms`, the thread is optional, and ends after this idle time.
         """
         try:
             self._idle.pop()
@@ -97,7 +97,7 @@ class RangeReaders:
             self.requests.fail(number, error.with_traceback(None))
 
     def _close_at_exit(self) -> None:
-        """Stop the threads: a return from the core after exit would abort the process."""
+        """Stop the threads: returning from the core after exit aborts the process."""
         self.counters.cancel()
         self.requests.stop()
         until = time.monotonic() + _EXIT_TIMEOUT_SECONDS
@@ -108,7 +108,7 @@ class RangeReaders:
 def table_of(
     paths: Sequence[str], ios: Sequence[str], **options: Any
 ) -> tuple[_core.FileTable, RangeReaders | None]:
-    """Return a table of local and remote files, and the readers of the remote files.
+    """Return a file table, and the readers of remote files (None if all are local).
 
     `ios` has one I/O mode, or one per path. `options` are passed to the table.
     """

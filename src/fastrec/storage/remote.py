@@ -1,4 +1,4 @@
-"""Remote files: versions, verified ranges, and whole objects in order.
+"""Remote files: object versions, verified byte ranges, and sequential reading.
 
 A range is returned only if it is complete and belongs to the expected object version.
 Requests are retried after transient errors, with exponential backoff and jitter.
@@ -61,7 +61,7 @@ _PIECES_AHEAD = 8
 class RemotePath(str):
     """The redacted URL of an object, with the store that reads it.
 
-    A pickle contains no credentials: another process reads them from its environment.
+    A pickle contains no credentials: another process uses those in its environment.
     Paths with the same redacted URL are equal only if their user and query are equal.
     """
 
@@ -76,14 +76,14 @@ class RemotePath(str):
     def of(
         cls, text: str, key: str, entry: Entry | None, store: Store | None, hidden: str
     ) -> RemotePath:
-        """Return the path of an object, from its redacted URL."""
+        """Create the path of an object; `text` is its redacted URL."""
         path = cls(text)
         path.key, path.entry, path._store, path._hidden = key, entry, store, hidden
         return path
 
     @property
     def store(self) -> Store:
-        """The object's store; a PermissionError if a pickle omitted its credentials."""
+        """The object's store. Raises an error if a pickle omitted its credentials."""
         if self._store is None:
             reason = (
                 "the URL's user name, password or query is not passed to other "
@@ -94,7 +94,7 @@ class RemotePath(str):
 
     @property
     def address(self) -> str:
-        """The URL without user and query; the URL ends with the key."""
+        """The unquoted URL without user and query; it ends with the key."""
         if not is_http(self):
             return str(self)
         from urllib.parse import unquote  # slow to import
@@ -132,7 +132,7 @@ class RemotePath(str):
 
 
 def remote_path(url: str, storage_options: StorageOptions | None = None) -> RemotePath:
-    """Return the path of a URL; without options, URLs with one root share a store."""
+    """Return the path of a URL. Without options, URLs with one root share a store."""
     root, key = split_url(url)
     text = redacted(url)
     try:
@@ -167,7 +167,7 @@ def _unpickled(
 
 
 class RequestCounters:
-    """Counts received bytes and retries, here and in `total`; cancels requests."""
+    """Counts received bytes and retries, also in `total`, and cancels requests."""
 
     def __init__(self, total: RequestCounters | None = None) -> None:
         self._total = total
@@ -205,8 +205,8 @@ def ask(
     """Return the result of `request`; retry the request after transient errors.
 
     The request runs in another thread, so a signal or `counters.cancel` ends the wait
-    within 50 ms. The thread ends with the request's time-out. `in_this_thread` halves
-    the cost of small requests, but then a signal or `counters.cancel` ends only the
+    within 50 ms. The thread ends at the time-out of the request. With `in_this_thread`,
+    small requests are twice as fast, but a signal or `counters.cancel` ends only the
     pauses between attempts.
     """
     import random  # slow to import
@@ -241,7 +241,7 @@ def ask(
 
 
 def head(path: RemotePath, counters: RequestCounters | None = None) -> Entry:
-    """Request the entry of an object from its server."""
+    """Return the `Entry` of an object, which the server reports."""
     entry = ask(path, lambda: path.store.head(path.key), counters)
     if entry.size < 0:
         reason = "the server does not report the size; download the file"
@@ -267,7 +267,7 @@ def delete(path: RemotePath) -> None:
 
 
 def is_weak(path: str) -> bool:
-    """Return whether a file may be replaced without a change of its version."""
+    """Return whether a replaced file may have the same version as before."""
     return isinstance(path, RemotePath) and bool(path.entry and path.entry.is_weak)
 
 
@@ -332,7 +332,7 @@ def _changed(path: str) -> CorruptionError:
 def pieces(
     path: RemotePath, version: Version, counters: RequestCounters | None = None
 ) -> Generator[Buffer]:
-    """Yield the content of an object in order; threads read up to 36 MiB ahead.
+    """Yield the content of an object in order; threads fetch up to 36 MiB ahead.
 
     The first piece is small, for callers that need only the beginning.
     """

@@ -82,7 +82,7 @@ class Entry(NamedTuple):
 
     @property
     def version(self) -> Version:
-        """The size, and the hash of the tag."""
+        """The size, and the hash of the tag (0 if the tag is empty)."""
         import hashlib  # slow to import
 
         # Remove the marks that only some listings and servers add.
@@ -103,7 +103,7 @@ class Store:
     _process: int | None = None
 
     def __init__(self, root: str, options: StorageOptions) -> None:
-        """Open the store of `root`, such as ``s3://bucket``, with its credentials."""
+        """Open the store at the URL `root`, which may contain credentials."""
         self._root, self._options = root, options
         self.has_secrets = redacted(root) != root
         scheme = self._scheme = root.partition("://")[0]
@@ -198,7 +198,7 @@ class Store:
             return entry
 
     def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:
-        """Return bytes ``[begin, end)``, and the entry of the object."""
+        """Return the bytes ``[begin, end)`` of an object, and its entry."""
         if self._reading is None:
             data = self._fs().cat_file(self._path(key), begin, end)
             return data, self.head(key)  # fsspec returns no version with a range
@@ -210,10 +210,10 @@ class Store:
         return body, entry._replace(encoding=encoding)
 
     def list(self, prefix: str, *, is_recursive: bool, after: str) -> Listing:
-        """Return a page of the objects in `prefix`, and below it if `is_recursive`.
+        """Return one page of the objects in `prefix`, and below it if `is_recursive`.
 
-        `prefix` is empty or ends with a slash. `after` is empty, or the value that the
-        previous page returned.
+        `prefix` is empty or ends with a slash. `after` is empty for the first page,
+        otherwise the value that came with the previous page.
         """
         if self._is_http or self._reading is None:
             return self._directory(prefix, is_recursive, after)
@@ -233,10 +233,10 @@ class Store:
         return [*map(_obstore_entry, found["objects"])], ""
 
     def _page(self, prefix: str, is_recursive: bool, after: str) -> Listing:
-        """Return the next page of a store that lists its keys in order.
+        """Return the page that follows key `after`, for stores that list keys in order.
 
         The request names a key instead of a token. So no key is lost if a page is cut
-        off or a request is repeated, and one request skips a large subdirectory.
+        off or a request is repeated, and one request can skip a large subdirectory.
         """
         pages = self._reading.list(
             prefix or None, offset=after or None, chunk_size=_PAGE_KEYS
@@ -260,7 +260,7 @@ class Store:
     def _directory(self, prefix: str, is_recursive: bool, after: str) -> Listing:
         """Return the entries of one directory, or the links of one HTML page.
 
-        fsspec's `find` would skip directories that it cannot list.
+        fsspec's `find` is not used, because it skips directories that it cannot list.
         """
         from urllib.parse import unquote  # slow to import
 
@@ -299,8 +299,8 @@ class Store:
     ) -> None:
         """Upload a local file; the object appears only when it is complete.
 
-        Calls `check` often, and stops if `check` raises. Without `overwrite`, an
-        existing object raises a FileExistsError if the store supports that.
+        Calls `check` repeatedly; an exception from `check` aborts the upload. Without
+        `overwrite`, an existing object is an error, if the store supports that.
         """
         if self._writing is None:
             check()
@@ -341,7 +341,7 @@ class Store:
             self._writing.delete(key)
 
     def call(self, url: str, request: Callable[[], _T]) -> _T:
-        """Return ``request()``; translate library errors, with the redacted `url`."""
+        """Return ``request()``; translate exceptions of obstore and fsspec."""
         if self._reading is not None:
             Store._process = Store._process or os.getpid()
         if self._reading is not None and Store._process != os.getpid():
@@ -367,7 +367,7 @@ class Store:
         raise failure
 
     def _translated(self, error: BaseException, url: str) -> Exception:
-        """Translate an error of a library to an OSError or TransientError."""
+        """Translate an error of obstore or fsspec to an OSError or a TransientError."""
         if isinstance(error, OSError) and error.errno == errno.ENOTSUP:
             return OSError(error.errno, error.strerror, url)
         status, names = (
@@ -410,7 +410,7 @@ def _file_system(scheme: str, root: str, options: StorageOptions) -> Callable[[]
 
 
 def _file_system_of_pages(root: str, headers: Mapping[str, Any]) -> Any:
-    """Return a file system whose files are the links of HTML pages."""
+    """Return fsspec's HTTP file system, which lists links in HTML pages as files."""
     from urllib.parse import parse_qsl  # slow to import
 
     with extra("remote", "listing HTTP servers", "aiohttp"):
@@ -463,7 +463,7 @@ _FAILURES = {
 
 
 def _is_of_library(error: BaseException) -> bool:
-    """Return whether a library raised `error`; a Rust panic is not an Exception."""
+    """Return whether a library may have raised `error`: Exception or Rust panic."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
@@ -525,9 +525,9 @@ def _named_like_obstore(options: StorageOptions, scheme: str) -> dict[str, Any]:
 
 
 def _body(result: Any, n_bytes: int, seconds: float) -> Buffer:
-    """Return the body of a response.
+    """Return at most `n_bytes` bytes of the body of a response.
 
-    Raises a TransientError if less than `_SLOW_BYTES` arrive in `seconds`.
+    Raises a TransientError if less than `_SLOW_BYTES` arrive in a period of `seconds`.
     """
     body = memoryview(bytearray(n_bytes))
     n_read = n_before = 0
@@ -546,7 +546,7 @@ def _body(result: Any, n_bytes: int, seconds: float) -> Buffer:
 
 
 def _is_valid(key: str) -> bool:
-    """Return whether obstore can read a key."""
+    """Return whether obstore can read an object with this key."""
     is_plain = not any(part in ("", ".", "..") for part in key.split("/"))
     return is_plain and not re.search(r"[\0-\x1f\x7f]", key)
 

@@ -33,12 +33,12 @@ def byte_streams(
     on_read: Callable[[int, int], object] | None = None,
     counters: RequestCounters | None = None,
 ) -> Iterator[_core.ByteStreams]:
-    """Yield decompressed streams of `files`, read in order by `n_readers` threads.
+    """Yield decompressed streams of `files`, which `n_readers` threads read in order.
 
     The threads decompress at most `bytes_ahead` bytes ahead of the consumer. The caller
-    stops the streams; an error in the body also stops them. A file with a version other
-    than in `versions` is an error. The threads call ``on_read(i, n_bytes)`` with the
-    number of bytes read from file `i`.
+    must stop the streams; an error in the body also stops them. A file whose version
+    differs from `versions` is an error. The threads call ``on_read(i, n_bytes)`` with
+    the number of bytes read from file `i` so far.
     """
     n_readers = max(1, min(n_readers, len(files)))
     streams = _core.ByteStreams(len(files), n_readers, bytes_ahead // n_readers)
@@ -65,7 +65,7 @@ def byte_streams(
 
 @dataclass(eq=False)
 class _StreamReader:
-    """The task that all threads of one queue run, which lives until they end."""
+    """The arguments and the `run` method that all threads of one queue share."""
 
     files: Sequence[FileContent]
     versions: Sequence[Version] | None
@@ -77,7 +77,7 @@ class _StreamReader:
         close_at_exit(self)
 
     def _close_at_exit(self) -> None:
-        """End the threads: a return from the core after exit would abort the process."""
+        """Stop the threads: returning from the core after exit aborts the process."""
         self.streams.stop()
         self.counters.cancel()
 
@@ -136,7 +136,7 @@ def frame_stream(
     on_read: Callable[[int, int], object] | None = None,
     on_wait: Callable[[], object] | None = None,
 ) -> Iterator[_core.FrameStream]:
-    """Yield a stream of the frames of `files`, whose numbers in `table` are `order`.
+    """Yield one stream of all frames of `files`; `order` is their numbers in `table`.
 
     Threads decompress the files. The consumer calls `on_wait` several times a second
     while it waits; exceptions from `on_wait` propagate.

@@ -1,4 +1,4 @@
-"""Split the URLs of objects into store roots and keys, and redact credentials."""
+"""Split an object's URL into store root and key, and redact credentials in URLs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_http(url: str) -> bool:
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Split a URL into the store's root, with userinfo and query, and the key.
+    """Split a URL into the root of its store, including user and query, and the key.
 
     Only an HTTP URL has a query. In other URLs, "?" is a wildcard or part of a name.
     """
@@ -53,7 +53,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def with_key(url: str, key: str) -> str:
-    """Return a redacted URL with its key replaced."""
+    """Return a redacted URL after replacing its key by `key`."""
     root, _ = split_url(url)
     if not is_http(url):
         return f"{root.rstrip('/')}/{key}" if not root.endswith("://") else root + key
@@ -74,7 +74,7 @@ def redacted(url: str) -> str:
     """Remove credentials from a path or URL: userinfo and the values of a query.
 
     Messages, logs and reprs show user-supplied paths only in this form. Redaction also
-    removes the credentials of URLs that are chained, mistyped or of an unknown scheme.
+    works for URLs that are chained or mistyped, or that have an unknown scheme.
     """
     return "::".join(map(_redacted, _CHAINED.split(url)))
 
@@ -108,14 +108,14 @@ def _netloc(rest: str) -> str:
 
 
 def _has_raw_password(rest: str) -> bool:
-    """Return whether a password contains "/", "?" or "#", which end the host."""
+    """Return whether the password in a URL contains an unquoted "/", "?" or "#"."""
     netloc = _netloc(rest)
     is_cut = "@" in rest and "@" not in netloc
     return is_cut and _NO_PORT.fullmatch(netloc) is not None
 
 
 def is_mistyped(path: str) -> bool:
-    """Return whether a path seems to be a mistyped URL, or ``Path(url)``."""
+    """Return whether a path looks like a mistyped URL, or like ``str(Path(url))``."""
     found = _LIKE_URL.match(path)
     return found is not None and (found[3].startswith(":/") or redacted(path) != path)
 
@@ -152,7 +152,7 @@ def without_userinfo(url: str) -> tuple[str, dict[str, str]]:
 
 
 def hidden_digest(url: str) -> str:
-    """Return a digest of redacted parts that may select an object, or "" without any.
+    """Return a digest of the redacted parts that may select an object; "" if absent.
 
     These parts are the user name, and the query without its signature.
     """
@@ -169,7 +169,7 @@ def hidden_digest(url: str) -> str:
 
 
 def scrubbed(text: str, secrets: object) -> str:
-    """Remove URLs and the values of `secrets` from a library's message."""
+    """Remove URLs, and all strings in `secrets`, from the message of a library."""
     text = re.sub(r"[A-Za-z][A-Za-z0-9+.-]*://\S*", "the URL", text)
     for value in sorted(_strings(secrets), key=len, reverse=True):
         text = text.replace(value, _MARK)
@@ -177,7 +177,7 @@ def scrubbed(text: str, secrets: object) -> str:
 
 
 def _strings(value: object) -> list[str]:
-    """Return all strings in nested options."""
+    """Return all string values in nested dicts, lists, tuples and sets."""
     if isinstance(value, dict):
         value = [*value.values()]
     if isinstance(value, (list, tuple, set)):
