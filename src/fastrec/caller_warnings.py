@@ -10,7 +10,8 @@ from types import FrameType
 _PACKAGE = os.path.dirname(__file__) + os.sep
 
 
-def _is_ours(frame: FrameType) -> bool:
+def is_of_fastrec(frame: FrameType) -> bool:
+    """Return whether a frame runs code of fastrec."""
     # A constructor that `dataclass` generates has no file.
     name = str(frame.f_globals.get("__name__"))
     return name.startswith("fastrec.") or (
@@ -21,7 +22,7 @@ def _is_ours(frame: FrameType) -> bool:
 def calling_frame() -> tuple[FrameType, int]:
     """Return the nearest frame outside of fastrec, and how many frames away it is."""
     frame, level = sys._getframe(1), 0
-    while frame.f_back is not None and _is_ours(frame):
+    while frame.f_back is not None and is_of_fastrec(frame):
         frame = frame.f_back
         level += 1
     return frame, level

@@ -15,6 +15,7 @@ import copy
 import gzip
 import logging
 import multiprocessing
+import os
 import pickle
 import random
 import signal
@@ -780,7 +781,7 @@ def test_wrong_credentials(s3: S3) -> None:
 # Processes.
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_process_gets_an_error_instead_of_a_hang(server: ObjectServer) -> None:
     server.objects["x.tfrecord.gz"] = shard(0)
     path = expand(f"{server.url}/x.tfrecord.gz")[0]
@@ -800,7 +801,7 @@ def test_a_forked_process_gets_an_error_instead_of_a_hang(server: ObjectServer) 
     child.join()
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_process_reads_a_server_that_its_parent_did_not() -> None:
     program = """
 import multiprocessing, sys

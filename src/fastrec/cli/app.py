@@ -11,12 +11,14 @@ import os
 import re
 import shutil
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 import fastrec as fr
+from fastrec.caller_warnings import is_of_fastrec
 from fastrec.cli.files import copies
 from fastrec.cli.terminal import counted, printable
 from fastrec.errors import advise_repair
@@ -122,11 +124,8 @@ class _Commands(TyperGroup):
 
 def _is_checked(error: Exception) -> bool:
     """Return whether fastrec raised an error, not a function that it called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    name = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
-    return name.startswith("fastrec") and not isinstance(error, UnicodeError)
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return is_of_fastrec(frame) and not isinstance(error, UnicodeError)
 
 
 def _fail(line: str, status: int) -> None:
