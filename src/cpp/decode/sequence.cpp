@@ -1,7 +1,6 @@
 #include "decode/sequence.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <limits>
 

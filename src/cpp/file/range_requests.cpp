@@ -324,7 +324,7 @@ void RangeRequests::make_room(std::uint64_t cost, bool is_demanded) {
   while (is_full(kMaxExcess * memory_bytes_) && evict(&unread_)) continue;
 }
 
-// Evicts the first extent of `*list` without readers; returns false if there is none.
+// Evicts the first extent of `*list` without readers; returns false if all have readers.
 bool RangeRequests::evict(ExtentList* list) {
   const auto found = std::ranges::find_if(
       *list, [](const ExtentPtr& extent) { return extent->n_readers == 0; });
@@ -342,7 +342,7 @@ void RangeRequests::remove(Extent* extent) {
   extents_.erase({extent->file, extent->begin});
 }
 
-// The extent of the request `id`; nullptr if there is none.
+// The extent of the request `id`; nullptr if the request is not in flight.
 RangeRequests::ExtentPtr RangeRequests::in_flight(std::uint64_t id) const {
   const auto found = std::ranges::find_if(
       in_flight_, [id](const ExtentPtr& extent) { return extent->id == id; });
