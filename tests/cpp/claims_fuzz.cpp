@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "claim_steps.h"
 #include "loader/walked_claims.h"
 #include "memory_file.h"
 #include "mutate.h"
@@ -106,8 +107,7 @@ Epoch claim(const std::shared_ptr<FileTable>& files, const Choices& choices) {
   try {
     while (true) {
       Claim claim;
-      claims.prepare();
-      if (!claims.next(&claim)) break;
+      if (!testing::claim_step(&claims, &claim)) break;
       claims.locate(&claim);
       const std::uint64_t n = claim.places.size();
       if (is_last || n == 0 || n > choices.batch_size) std::abort();

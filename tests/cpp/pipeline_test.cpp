@@ -247,10 +247,13 @@ class CountedClaims final : public Claims {
  public:
   CountedClaims(std::unique_ptr<Claims> claims, std::atomic<std::size_t>* n_claims)
       : claims_(std::move(claims)), n_claims_(n_claims) {}
-  bool next(Claim* claim) override {
-    ++*n_claims_;
-    return claims_->next(claim);
+  void prepare() noexcept override { claims_->prepare(); }
+  Outcome next(Claim* claim) override {
+    const Outcome outcome = claims_->next(claim);
+    if (outcome == Outcome::kStep) ++*n_claims_;
+    return outcome;
   }
+  void locate(Claim* claim) const override { claims_->locate(claim); }
 
  private:
   std::unique_ptr<Claims> claims_;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/interrupt.h"
+#include "claim_steps.h"
 #include "file/file_view.h"
 #include "loader/walked_claims.h"
 #include "record/reader.h"
@@ -451,9 +452,7 @@ TEST_F(StoreTest, AWalkToTheEndFindsTheOffsets) {
   Claim claim;
   std::uint64_t n_records = 0;
   RecordReader reader(table);
-  while (true) {
-    claims.prepare();
-    if (!claims.next(&claim)) break;
+  while (testing::claim_step(&claims, &claim)) {
     claims.locate(&claim);
     reader.start(claim.places);
     for (const Place& place : claim.places) {

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "claim_steps.h"
 #include "loader/claims.h"
 #include "loader/window.h"
 #include "records.h"
@@ -228,7 +229,7 @@ TEST(FrameStream, CallsOnWaitWhileItWaits) {
 std::vector<int> claimed(Claims* claims) {
   std::vector<int> numbers;
   Claim claim;
-  while (claims->next(&claim)) {
+  while (testing::claim_step(claims, &claim)) {
     const std::uint8_t* frame = claim.frames.data() + Buffer::kSlackBytes;
     for (const Place& place : claim.places) {
       const Bytes payload(frame + kHeaderBytes, place.frame.length);
@@ -280,7 +281,7 @@ TEST(StreamClaims, AWindowRespectsItsMemoryLimit) {
   StreamClaims large(FrameStream(numbered(10), names(1), {0}), steps_of(2, 7 * 17),
                      WindowDraws(8, 0));
   Claim claim;
-  EXPECT_THROW(large.next(&claim), Error);
+  EXPECT_THROW(testing::claim_step(&large, &claim), Error);
 }
 
 TEST(StreamClaims, StopEndsAWait) {
@@ -288,7 +289,7 @@ TEST(StreamClaims, StopEndsAWait) {
   StreamClaims claims(FrameStream(streams, names(1), {0}), steps_of(2, 1000), {});
   std::thread waiting([&] {
     Claim claim;
-    EXPECT_FALSE(claims.next(&claim));
+    EXPECT_FALSE(testing::claim_step(&claims, &claim));
   });
   std::this_thread::sleep_for(20ms);
   claims.stop();

@@ -19,6 +19,7 @@
 #include <tuple>
 #include <vector>
 
+#include "claim_steps.h"
 #include "records.h"
 
 namespace fastrec {
@@ -68,25 +69,20 @@ Steps walk(FileTable* files, Recovery recovery, std::uint64_t batch_size,
 // Claims all steps in `n_threads` threads, as a pipeline does.
 Steps claim(WalkedClaims* claims, std::uint64_t first_step, unsigned n_threads) {
   Steps steps;
-  std::mutex claiming, collecting;
-  bool is_over = false;
+  std::mutex collecting;
+  const auto end = [&](const std::exception& error) {
+    const std::lock_guard lock(collecting);
+    steps.error = error.what();
+  };
   const auto run = [&] {
     while (true) {
       Claim claim;
-      claims->prepare();
-      {
-        const std::lock_guard lock(claiming);
-        if (is_over) return;
-        try {
-          is_over = !claims->next(&claim);
-        } catch (const Error& error) {
-          steps.error = error.what();
-          is_over = true;
-        } catch (const IoError& error) {
-          steps.error = error.what();
-          is_over = true;
-        }
-        if (is_over) return;
+      try {
+        if (!testing::claim_step(claims, &claim)) return;
+      } catch (const Error& error) {
+        return end(error);
+      } catch (const IoError& error) {
+        return end(error);
       }
       claims->locate(&claim);
       const std::lock_guard lock(collecting);
@@ -219,12 +215,11 @@ TEST(WalkedClaims, PagesThatWereLostEndTheStepsBeforeThem) {
   WalkedClaims claims(files, {.batch_size = 10}, Recovery::kNone, 0,
                       {1 << 16, 1 << 18});
   Claim claim;
-  claims.prepare();
-  ASSERT_TRUE(claims.next(&claim));
+  ASSERT_TRUE(testing::claim_step(&claims, &claim));
   std::filesystem::resize_file(path, 196'608);
   std::uint64_t n_records = 10;
   try {
-    while (claims.next(&claim)) {
+    while (testing::claim_step(&claims, &claim)) {
       claims.locate(&claim);
       n_records += claim.places.size();
     }

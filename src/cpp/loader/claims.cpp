@@ -10,16 +10,6 @@
 
 namespace fastrec {
 
-void GapList::add(std::vector<SkippedSpan> gaps) {
-  const std::lock_guard lock(mutex_);
-  std::move(gaps.begin(), gaps.end(), std::back_inserter(gaps_));
-}
-
-std::vector<SkippedSpan> GapList::take() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(gaps_, {});
-}
-
 void Claims::locate(Claim*) const {}
 
 IndexedClaims::IndexedClaims(std::shared_ptr<FileTable> files,
@@ -34,10 +24,10 @@ IndexedClaims::IndexedClaims(std::shared_ptr<FileTable> files,
       is_from_start_(first_step == 0),
       step_(first_step) {}
 
-bool IndexedClaims::next(Claim* claim) {
-  if (step_ >= grid_.n_steps()) return false;
+Claims::Outcome IndexedClaims::next(Claim* claim) {
+  if (step_ >= grid_.n_steps()) return Outcome::kEnd;
   claim->step = step_++;
-  return true;
+  return Outcome::kStep;
 }
 
 namespace {
@@ -149,49 +139,135 @@ void IndexedClaims::announce_steps_after(std::uint64_t step) const {
   }
 }
 
+void SearchedClaims::prepare() noexcept {
+  std::unique_lock lock(mutex_);
+  while (found_.empty() && !is_at_end_ && !is_stopped_) {
+    if (is_searching_) {
+      searched_.wait(lock);
+    } else {
+      search(lock);
+    }
+  }
+  if (found_.size() < n_ahead_ && !is_searching_ && !is_at_end_) search(lock);
+}
+
+// Finds more steps, with the lock released.
+void SearchedClaims::search(std::unique_lock<std::mutex>& lock) {
+  is_searching_ = true;
+  spares_.splice(spares_.end(), used_);
+  lock.unlock();
+  bool is_more = false;
+  std::exception_ptr failure;
+  try {
+    is_more = find();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  // A search that finds many steps is worth starting before the last one is claimed.
+  n_ahead_ = added_.size() / 2;
+  found_.splice(found_.end(), added_);
+  failure_ = failure;
+  is_at_end_ = !is_more;
+  is_searching_ = false;
+  searched_.notify_all();
+}
+
+Claims::Outcome SearchedClaims::next(Claim* claim) {
+  const std::lock_guard lock(mutex_);
+  if (is_stopped_) return Outcome::kEnd;
+  if (!found_.empty()) {
+    std::swap(*claim, found_.front());
+    used_.splice(used_.end(), found_, found_.begin());
+    return Outcome::kStep;
+  }
+  if (failure_) std::rethrow_exception(failure_);
+  return is_at_end_ ? Outcome::kEnd : Outcome::kNone;
+}
+
+void SearchedClaims::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+  }
+  searched_.notify_all();
+}
+
+Claim& SearchedClaims::current() {
+  if (spares_.empty()) spares_.emplace_back();
+  Claim& claim = spares_.front();
+  if (!is_current_) {
+    claim.step = step_;
+    claim.slices.clear();
+    claim.places.clear();
+    is_current_ = true;
+  }
+  return claim;
+}
+
+void SearchedClaims::add_claim(std::uint64_t n_records) {
+  Claim& claim = current();
+  claim.n_rows = static_cast<std::size_t>(grid_.n_rows(claim.step, n_records));
+  added_.splice(added_.end(), spares_, spares_.begin());
+  is_current_ = false;
+  ++step_;
+}
+
+void SearchedClaims::add_gaps(std::vector<SkippedSpan> gaps) {
+  const std::lock_guard lock(mutex_);
+  std::ranges::move(gaps, std::back_inserter(gaps_));
+}
+
+std::vector<SkippedSpan> SearchedClaims::take_gaps() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(gaps_, {});
+}
+
 StreamClaims::StreamClaims(FrameStream stream, StreamShape shape,
                            std::optional<WindowDraws> window)
-    : stream_(std::move(stream)),
+    : SearchedClaims(std::move(shape.grid), shape.first_step),
+      stream_(std::move(stream)),
       shape_(std::move(shape)),
-      step_(shape_.first_step),
       position_(shape_.first_position),
       window_(window) {}
 
-bool StreamClaims::next(Claim* claim) {
-  const StepGrid& grid = shape_.grid;
-  if (shape_.is_counted && step_ >= grid.n_steps()) {
-    const std::uint64_t n = grid.n_steps();
-    const PositionRange last = n == 0 ? PositionRange{} : grid.range(n - 1);
-    if (!grid.drop_last && position_ == last.first + last.count && skip_record()) {
+void StreamClaims::stop() {
+  SearchedClaims::stop();
+  stream_.stop();
+}
+
+bool StreamClaims::find() {
+  if (shape_.is_counted && step() >= grid_.n_steps()) {
+    const std::uint64_t n = grid_.n_steps();
+    const PositionRange last = n == 0 ? PositionRange{} : grid_.range(n - 1);
+    if (!grid_.drop_last && position_ == last.first + last.count && skip_record()) {
       throw stream_.error(Errc::kIndexMismatch,
                           "the index is stale: the files have more records than it");
     }
     return false;
   }
-  claim->step = step_++;
-  claim->places.clear();
-  claim->frames.assign(Buffer::kSlackBytes, 0);
+  Claim& claim = current();
+  claim.frames.assign(Buffer::kSlackBytes, 0);
   if (shape_.is_counted) {
     std::vector<std::uint64_t> wanted;
-    grid.positions(claim->step, &wanted);
-    const PositionRange all = grid.range(claim->step);
+    grid_.positions(claim.step, &wanted);
+    const PositionRange all = grid_.range(claim.step);
     const std::uint64_t first = wanted.empty() ? all.first + all.count : wanted.front();
     while (position_ < first && skip_record()) continue;
-    while (claim->places.size() < wanted.size() && add_record(claim)) continue;
+    while (claim.places.size() < wanted.size() && add_record(&claim)) continue;
     while (position_ < all.first + all.count && skip_record()) continue;
-    if (position_ < all.first + all.count && !grid.pad_last) {
+    if (position_ < all.first + all.count && !grid_.pad_last) {
       throw stream_.error(Errc::kIndexMismatch,
                           "the index is stale: the files have fewer records than it");
     }
   } else {
-    while (position_ < claim->step * grid.batch_size && skip_record()) continue;
-    while (claim->places.size() < grid.batch_size && add_record(claim)) continue;
-    if (claim->places.empty()) return false;
-    if (grid.drop_last && claim->places.size() < grid.batch_size) return false;
+    while (position_ < claim.step * grid_.batch_size && skip_record()) continue;
+    while (claim.places.size() < grid_.batch_size && add_record(&claim)) continue;
+    if (claim.places.empty()) return false;
+    if (grid_.drop_last && claim.places.size() < grid_.batch_size) return false;
   }
-  claim->n_rows =
-      static_cast<std::size_t>(grid.n_rows(claim->step, claim->places.size()));
-  claim->frames.insert(claim->frames.end(), Buffer::kSlackBytes, 0);
+  claim.frames.insert(claim.frames.end(), Buffer::kSlackBytes, 0);
+  add_claim(claim.places.size());
   return true;
 }
 
@@ -199,7 +275,7 @@ bool StreamClaims::read(std::uint64_t bytes_max, Place* place,
                         std::vector<std::uint8_t>* frames) {
   if (is_ended_) return false;
   is_ended_ = !stream_.next(bytes_max, place, frames);
-  if (stream_.has_gaps()) gaps_.add(stream_.take_gaps());
+  if (stream_.has_gaps()) add_gaps(stream_.take_gaps());
   return !is_ended_;
 }
 

@@ -1,11 +1,15 @@
 // Claims: the records of each step, one step at a time.
 //
 // A thread claims a step before it decodes it. Claims are made one at a time, in the
-// order of the steps. Locating and decoding the records of a claim runs in parallel.
+// order of the steps, each in O(1). What takes longer runs before it, in prepare(), or
+// in parallel: locating and decoding the records of a claim.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,10 +40,6 @@ struct FrameRun {
 struct FrameSlice {
   std::shared_ptr<const FrameRun> run;
   std::uint64_t first = 0, count = 0;
-
-  std::uint64_t n_bytes() const noexcept {
-    return run->offsets[first + count] - run->offsets[first];
-  }
 };
 
 // The records of one rank in one step.
@@ -58,29 +58,23 @@ struct FileOffsets {
   std::vector<std::uint64_t> offsets;
 };
 
-// A queue of gaps from the threads that find them to the one that reports them.
-class GapList {
- public:
-  void add(std::vector<SkippedSpan> gaps);
-  std::vector<SkippedSpan> take();
-
- private:
-  std::mutex mutex_;
-  std::vector<SkippedSpan> gaps_;
-};
-
 class Claims {
  public:
+  enum class Outcome : std::uint8_t {
+    kStep,
+    kNone,  // other threads have claimed what prepare() found; call both again
+    kEnd,
+  };
+
   virtual ~Claims() = default;
 
-  // Does the part of next() that takes longer than O(1), except for streams, which are
-  // read in next(). A thread calls it right before it locks the mutex under which next()
-  // runs. May wait for another thread.
+  // Does the part of next() that takes longer than O(1). A thread calls it right before
+  // it locks the mutex under which next() runs. May wait for another thread.
   virtual void prepare() noexcept {}
 
-  // Overwrites `*claim` with the next step. False at the end. Throws Error and IoError,
-  // which belong to this step and do not affect earlier claims.
-  virtual bool next(Claim* claim) = 0;
+  // Overwrites `*claim` with the next step, in O(1). Throws Error and IoError, which
+  // belong to this step and do not affect earlier claims.
+  virtual Outcome next(Claim* claim) = 0;
 
   // Fills in the places of `*claim`. Any number of threads may call this.
   virtual void locate(Claim* claim) const;
@@ -92,7 +86,7 @@ class Claims {
   // call. Any thread may call this.
   virtual std::vector<FileOffsets> take_offsets() { return {}; }
 
-  // Ends a waiting next(), whose result is then meaningless. Any thread may call this.
+  // Ends a waiting prepare(); next() then returns kEnd. Any thread may call this.
   virtual void stop() {}
 };
 
@@ -103,7 +97,7 @@ class IndexedClaims final : public Claims {
                 std::shared_ptr<const Catalog> catalog,
                 std::shared_ptr<const Order> order, StepGrid grid,
                 std::uint64_t first_step);
-  bool next(Claim* claim) override;
+  Outcome next(Claim* claim) override;
   void locate(Claim* claim) const override;
 
  private:
@@ -133,6 +127,60 @@ class IndexedClaims final : public Claims {
   mutable Announced announced_;
 };
 
+// Steps that one thread at a time searches for, outside the lock under which they are
+// claimed:
+//
+//   | claimed ... | found | searched by one thread | ...
+//
+// Meanwhile, other threads claim the steps that were found; they wait for the search
+// only if none is left. An error is queued behind the steps before it.
+class SearchedClaims : public Claims {
+ public:
+  void prepare() noexcept final;
+  Outcome next(Claim* claim) final;
+  std::vector<SkippedSpan> take_gaps() final;
+  void stop() override;
+
+ protected:
+  // Only the batch size, drop_last and pad_last of the grid concern this class.
+  SearchedClaims(StepGrid grid, std::uint64_t first_step)
+      : grid_(std::move(grid)), step_(first_step) {}
+
+  // Adds the next steps, at least one except at the end. Returns false at the end. If it
+  // throws, the exception belongs to the step after those that it added.
+  virtual bool find() = 0;
+
+  // The following are for find(). The claim of step(), to fill in: the same one until
+  // add_claim(), which adds it and moves to the next step.
+  Claim& current();
+  void add_claim(std::uint64_t n_records);
+  bool has_added() const noexcept { return !added_.empty(); }
+  std::uint64_t step() const noexcept { return step_; }
+  void add_gaps(std::vector<SkippedSpan> gaps);
+
+  const StepGrid grid_;
+  std::mutex mutex_;  // guards everything below that the search does not own
+
+ private:
+  void search(std::unique_lock<std::mutex>& lock);
+
+  // Owned by the search. A claim moves from list to list and is never copied.
+  std::uint64_t step_;       // the next one to add
+  std::list<Claim> spares_;  // the first is the current one
+  bool is_current_ = false;  // whether the first spare has been prepared
+  std::list<Claim> added_;
+
+  std::condition_variable searched_;  // a search has ended
+  std::list<Claim> found_;            // and not claimed
+  std::list<Claim> used_;             // their memory is reused
+  std::size_t n_ahead_ = 0;           // search again if less is found
+  std::vector<SkippedSpan> gaps_;     // not taken
+  std::exception_ptr failure_;        // behind found_
+  bool is_searching_ = false;         // a thread is searching
+  bool is_at_end_ = false;            // the search has ended
+  bool is_stopped_ = false;
+};
+
 // How the records of streams form steps.
 struct StreamShape {
   StepGrid grid;
@@ -146,16 +194,15 @@ struct StreamShape {
 
 // The steps of streams. Records are read in order and buffered until they are decoded.
 // Those before the first step are read and skipped.
-class StreamClaims final : public Claims {
+class StreamClaims final : public SearchedClaims {
  public:
   // A `window` shuffles the records.
   StreamClaims(FrameStream stream, StreamShape shape,
                std::optional<WindowDraws> window);
-  bool next(Claim* claim) override;
-  std::vector<SkippedSpan> take_gaps() override { return gaps_.take(); }
-  void stop() override { stream_.stop(); }
+  void stop() override;
 
  private:
+  bool find() override;
   struct BufferedRecord {
     Place place;
     std::vector<std::uint8_t> frame;
@@ -168,9 +215,7 @@ class StreamClaims final : public Claims {
   bool skip_record();
 
   FrameStream stream_;
-  GapList gaps_;
   StreamShape shape_;
-  std::uint64_t step_;
   std::uint64_t position_;  // of the next record to deliver
   bool is_ended_ = false;
 

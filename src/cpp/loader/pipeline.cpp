@@ -142,6 +142,7 @@ void Pipeline::claim_and_decode(WorkerState* worker) {
   } catch (...) {
     failure = std::current_exception();
   }
+  const std::lock_guard lock(mutex_);
   publish(*number, &delivery, failure);
 }
 
@@ -153,48 +154,43 @@ void Pipeline::help() {
   helping_.store(helping_.load() + taken);
 }
 
-// Claims a step and returns the number of its slot, or nothing if there is no work. If
-// the claim fails, publishes the failure in the slot.
+// Claims a step and returns the number of its slot, or nothing if there is no work, or
+// other threads have claimed it. If the claim fails, publishes the failure in the slot.
 std::optional<std::uint64_t> Pipeline::claim(WorkerState* worker) {
   claims_->prepare();
-  const std::lock_guard claiming(claim_mutex_);
-  std::uint64_t number;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!may_claim()) return std::nullopt;
-    number = next_claim_++;
-    ++n_working_;
-    slot(number).state = Slot::State::kWorking;
-  }
-  bool is_claimed = false;
+  const std::lock_guard lock(mutex_);
+  if (!may_claim()) return std::nullopt;
+  Claims::Outcome outcome = Claims::Outcome::kStep;
   std::exception_ptr failure;
   try {
-    is_claimed = claims_->next(&worker->claim);
+    outcome = claims_->next(&worker->claim);
   } catch (...) {
     failure = std::current_exception();
   }
-  if (failure) {
+  if (outcome == Claims::Outcome::kStep) {
+    const std::uint64_t number = next_claim_++;
+    ++n_working_;
+    slot(number).state = Slot::State::kWorking;
+    if (!failure) return number;
     worker->delivery.n_bytes = 0;
     publish(number, &worker->delivery, failure);
-    return std::nullopt;
+  } else if (outcome == Claims::Outcome::kEnd) {
+    exhaust();
+    deliverable_.notify_all();
   }
-  if (is_claimed) return number;
+  return std::nullopt;
+}
 
-  const std::lock_guard lock(mutex_);
-  --next_claim_;
-  --n_working_;
-  slot(number).state = Slot::State::kFree;
+// Ends the wait of all background threads.
+void Pipeline::exhaust() {
   is_exhausted_ = true;
   claimable_.notify_all();
   unparked_.notify_all();
-  deliverable_.notify_all();
-  return std::nullopt;
 }
 
 // Swaps `*delivery` into its slot; it then holds an earlier one, to reuse its memory.
 void Pipeline::publish(std::uint64_t number, Delivery* delivery,
                        const std::exception_ptr& failure) {
-  const std::lock_guard lock(mutex_);
   Slot& target = slot(number);
   --n_working_;
   ready_bytes_ += delivery->n_bytes;
@@ -203,11 +199,7 @@ void Pipeline::publish(std::uint64_t number, Delivery* delivery,
   target.failure = failure;
   target.state = Slot::State::kReady;
   // All earlier steps are claimed already, and no later step will be delivered.
-  if (failure) {
-    is_exhausted_ = true;
-    claimable_.notify_all();
-    unparked_.notify_all();
-  }
+  if (failure) exhaust();
   if (number == next_delivery_) deliverable_.notify_all();
 }
 

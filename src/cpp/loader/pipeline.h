@@ -128,6 +128,7 @@ class Pipeline {
   void claim_and_decode(WorkerState* worker);
   void help();
   std::optional<std::uint64_t> claim(WorkerState* worker);
+  void exhaust();
   void publish(std::uint64_t number, Delivery* delivery,
                const std::exception_ptr& failure);
   void deliver(Delivery* delivery);
@@ -138,7 +139,6 @@ class Pipeline {
   const PipelineOptions options_;
   const unsigned n_decoding_max_;  // threads, the consumer included
 
-  std::mutex claim_mutex_;             // held during a claim; locked before mutex_
   std::mutex mutex_;                   // guards everything below except consumer_state_
   std::condition_variable claimable_;  // the ring has room
   std::condition_variable unparked_;   // nothing is left to claim

@@ -20,52 +20,24 @@ constexpr std::uint64_t kMinSegmentBytes = std::uint64_t{16} << 10;
 WalkedClaims::WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
                            Recovery recovery, std::uint64_t first_step,
                            ScanWindows windows)
-    : files_(std::move(files)),
-      grid_(std::move(grid)),
+    : SearchedClaims(std::move(grid), first_step),
+      files_(std::move(files)),
+      recovery_(recovery),
       bytes_max_(windows.bytes_max),
       read_window_(files_),
-      search_(recovery, windows.first_bytes, &progress_.cancelled),
       is_from_start_(first_step == 0),
-      step_(first_step),
+      walk_(recovery, &progress_.cancelled, FileView::Use::kPeek),
+      window_bytes_(windows.first_bytes),
       n_before_(first_step * grid_.batch_size) {}
 
 void WalkedClaims::stop() {
   progress_.cancelled = true;
-  {
-    const std::lock_guard lock(mutex_);
-  }  // no thread is between checking `cancelled` and waiting
-  searched_.notify_all();
+  SearchedClaims::stop();
 }
 
 std::vector<FileOffsets> WalkedClaims::take_offsets() {
   const std::lock_guard lock(mutex_);
   return std::exchange(offsets_, {});
-}
-
-void WalkedClaims::prepare() noexcept {
-  std::unique_lock lock(mutex_);
-  find_batch(lock);
-  if (!is_searching_ && !is_at_end_ && n_frame_bytes_ < ahead_bytes_) search(lock);
-}
-
-bool WalkedClaims::next(Claim* claim) {
-  claim->slices.clear();
-  claim->places.clear();
-  std::unique_lock lock(mutex_);
-  find_batch(lock);  // other threads may have claimed what prepare() found
-  claim->step = step_++;
-  if (n_frames_ < grid_.batch_size && failure_) std::rethrow_exception(failure_);
-  std::uint64_t n_rows = 0;
-  while (n_rows < grid_.batch_size && !frames_.empty()) {
-    FrameSlice& front = frames_.front();
-    const std::uint64_t n = std::min(front.count, grid_.batch_size - n_rows);
-    claim->slices.push_back({front.run, front.first, n});
-    n_rows += n;
-    drop(n);
-  }
-  if (n_rows == 0) return false;
-  claim->n_rows = static_cast<std::size_t>(grid_.n_rows(claim->step, n_rows));
-  return !grid_.drop_last || n_rows == grid_.batch_size;
 }
 
 void WalkedClaims::locate(Claim* claim) const {
@@ -82,93 +54,54 @@ void WalkedClaims::locate(Claim* claim) const {
   read_window_.will_read(claim->places, is_from_start_);
 }
 
-// Drops the first `n` frames, which are in one slice.
-void WalkedClaims::drop(std::uint64_t n) {
-  FrameSlice& front = frames_.front();
-  const std::vector<std::uint64_t>& offsets = front.run->offsets;
-  n_frames_ -= n;
-  n_frame_bytes_ -= offsets[front.first + n] - offsets[front.first];
-  front.first += n;
-  front.count -= n;
-  if (front.count == 0) frames_.pop_front();
-}
-
-// Waits until a batch is found, or the end of the files.
-void WalkedClaims::find_batch(std::unique_lock<std::mutex>& lock) {
-  while (n_frames_ < grid_.batch_size && !is_at_end_ && !progress_.cancelled) {
-    if (is_searching_) {
-      searched_.wait(lock);
-    } else {
-      search(lock);
+bool WalkedClaims::find() {
+  while (file_ < files_->size() && !progress_.cancelled) {
+    if (!view_) {
+      view_ = files_->open(file_);
+      if (files_->is_assumed_plain()) check_plain(*view_);
+      offset_ = record_ = 0;
+      file_offsets_.assign(1, 0);
+      walk_.start(*view_);
     }
-  }
-}
-
-// Finds more frames, with the lock released.
-void WalkedClaims::search(std::unique_lock<std::mutex>& lock) {
-  is_searching_ = true;
-  lock.unlock();
-  Runs runs;
-  std::exception_ptr failure;
-  bool is_found = false;
-  try {
-    is_found = find(&runs);
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  lock.lock();
-  try {
-    for (auto& run : runs) {
-      frames_.push_back({run, 0, run->size()});
-      n_frames_ += run->size();
-      n_frame_bytes_ += frames_.back().n_bytes();
-      const std::uint64_t n = std::min(n_before_, run->size());
-      if (n != 0) drop(n);
-      n_before_ -= n;
-    }
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  failure_ = failure;
-  is_at_end_ = failure || !is_found;
-  ahead_bytes_ = search_.ahead_bytes;
-  is_searching_ = false;
-  searched_.notify_all();
-}
-
-// Appends the next frames to `*runs`; false at the end of the files. If it throws, the
-// appended frames are still valid.
-bool WalkedClaims::find(Runs* runs) {
-  while (search_.file < files_->size() && !progress_.cancelled) {
-    if (!search_.view) {
-      search_.view = files_->open(search_.file);
-      if (files_->is_assumed_plain()) check_plain(*search_.view);
-      search_.offset = search_.record = 0;
-      search_.offsets.assign(1, 0);
-      search_.walk.start(*search_.view);
-    }
-    const bool is_scanned =
-        search_.recovery == Recovery::kNone && search_.view->mapping() != nullptr;
-    const bool is_more = is_scanned ? scan(runs) : walk(runs);
-    if (!is_more) {
+    const bool is_scanned = recovery_ == Recovery::kNone && view_->mapping() != nullptr;
+    if (!(is_scanned ? scan() : walk())) {
       end_file();
-      search_.view.reset();
-      ++search_.file;
+      view_.reset();
+      ++file_;
     }
-    if (!runs->empty()) return true;
+    if (has_added()) return true;
   }
+  if (n_current_ != 0 && !grid_.drop_last) add_claim(n_current_);
   return false;
 }
 
+// Divides a run among the claims.
+void WalkedClaims::add(FrameRun run) {
+  record_ += run.size();
+  const auto shared = std::make_shared<const FrameRun>(std::move(run));
+  std::uint64_t first = std::min(n_before_, shared->size());
+  n_before_ -= first;
+  while (first < shared->size()) {
+    const std::uint64_t n =
+        std::min(shared->size() - first, grid_.batch_size - n_current_);
+    current().slices.push_back({shared, first, n});
+    first += n;
+    n_current_ += n;
+    if (n_current_ < grid_.batch_size) return;
+    add_claim(n_current_);
+    n_current_ = 0;
+  }
+}
+
 // Scans a window of a mapped file. False after the last one.
-bool WalkedClaims::scan(Runs* runs) {
-  const FileView& view = *search_.view;
-  const std::uint64_t begin = search_.offset;
-  const std::uint64_t end = begin + std::min(search_.window_bytes, view.size() - begin);
-  read_window_.read_ahead(search_.file, end);
+bool WalkedClaims::scan() {
+  const FileView& view = *view_;
+  const std::uint64_t begin = offset_;
+  const std::uint64_t end = begin + std::min(window_bytes_, view.size() - begin);
+  read_window_.read_ahead(file_, end);
   ScanResult found = scan_mapped(
       view.mapping()->bytes(), {begin, end}, 1,
-      {std::max(kMinSegmentBytes, kMinSegmentFrames * search_.frame_bytes), kSegments},
+      {std::max(kMinSegmentBytes, kMinSegmentFrames * frame_bytes_), kSegments},
       &progress_);
   if (progress_.cancelled) return true;
 
@@ -181,27 +114,20 @@ bool WalkedClaims::scan(Runs* runs) {
   const bool is_lost = lost != offsets.end() - 1;
   offsets.erase(lost + 1, offsets.end());
   const std::uint64_t n = offsets.size() - 1;
-  search_.offset = offsets.back();
-  search_.frame_bytes = n == 0 ? view.size() : (search_.offset - begin) / n;
-  const std::uint64_t record = search_.record;
-  search_.record += n;
-  if (n != 0) {
-    runs->push_back(std::make_shared<const FrameRun>(
-        FrameRun{search_.file, record, std::move(offsets)}));
-  }
+  offset_ = offsets.back();
+  frame_bytes_ = n == 0 ? view.size() : (offset_ - begin) / n;
+  add({file_, record_, std::move(offsets)});
   if (is_lost || found.fault) {
-    view.check_valid(search_.offset,
-                     std::min(kHeaderBytes, view.size() - search_.offset));
-    throw framing_error(view, found.fault, search_.record);
+    view.check_valid(offset_, std::min(kHeaderBytes, view.size() - offset_));
+    throw framing_error(view, found.fault, record_);
   }
-  search_.ahead_bytes = search_.window_bytes / 2;
-  search_.window_bytes = std::min(2 * search_.window_bytes, bytes_max_);
-  return search_.offset < view.size();
+  window_bytes_ = std::min(2 * window_bytes_, bytes_max_);
+  return offset_ < view.size();
 }
 
 // Adds the offsets of a run to those of its file, unless there is a gap before it.
 void WalkedClaims::add_offsets(const FrameRun& run) {
-  std::vector<std::uint64_t>& offsets = search_.offsets;
+  std::vector<std::uint64_t>& offsets = file_offsets_;
   const bool is_next = !offsets.empty() && offsets.back() == run.offsets.front();
   if (!is_next) return offsets.clear();
   offsets.insert(offsets.end(), run.offsets.begin() + 1, run.offsets.end());
@@ -209,39 +135,35 @@ void WalkedClaims::add_offsets(const FrameRun& run) {
 
 // Keeps the offsets in a remote file, which are its index, unless there is a gap.
 void WalkedClaims::end_file() {
-  std::vector<std::uint64_t> offsets = std::exchange(search_.offsets, {});
-  const bool is_whole = !offsets.empty() && offsets.back() == search_.view->size();
-  if (search_.view->requests() == nullptr || !is_whole) return;
+  const bool is_whole = !file_offsets_.empty() && file_offsets_.back() == view_->size();
+  if (view_->requests() == nullptr || !is_whole) return;
   const std::lock_guard lock(mutex_);
-  offsets_.push_back({search_.file, std::move(offsets)});
+  offsets_.push_back({file_, std::move(file_offsets_)});
 }
 
 // Walks the frames of a batch, so that gaps are reported with their batch. False after
 // the last frame.
-bool WalkedClaims::walk(Runs* runs) {
+bool WalkedClaims::walk() {
   install_guard();
-  search_.ahead_bytes = 0;
-  FrameRun run{search_.file, search_.record, {}};
+  FrameRun run{file_, record_, {}};
   const auto end_run = [&] {
     if (run.offsets.empty()) return;
-    search_.record += run.size();
-    if (search_.view->requests() != nullptr) add_offsets(run);
-    runs->push_back(std::make_shared<const FrameRun>(std::move(run)));
-    run = {search_.file, search_.record, {}};
+    if (view_->requests() != nullptr) add_offsets(run);
+    add(std::move(run));
+    run = {file_, record_, {}};
   };
-  bool is_more = false;
+  bool is_more = true;
   try {
     Frame frame;
-    while (run.offsets.size() <= grid_.batch_size) {
-      is_more = search_.walk.next(&frame);
+    for (std::uint64_t n = grid_.batch_size - n_current_; n != 0; --n) {
+      is_more = walk_.next(&frame);
+      if (walk_.has_gaps()) add_gaps(walk_.take_gaps());
       if (!is_more) break;
-      read_window_.read_ahead(search_.file, frame.offset);
-      if (search_.walk.has_gaps()) gaps_.add(search_.walk.take_gaps());
+      read_window_.read_ahead(file_, frame.offset);
       if (!run.offsets.empty() && run.offsets.back() != frame.offset) end_run();
       if (run.offsets.empty()) run.offsets.push_back(frame.offset);
       run.offsets.push_back(frame.end());
     }
-    if (search_.walk.has_gaps()) gaps_.add(search_.walk.take_gaps());
   } catch (...) {
     end_run();
     throw;
