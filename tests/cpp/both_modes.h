@@ -75,18 +75,22 @@ class BothModes {
     std::vector<std::size_t> ends;
   };
 
-  // Decodes `records` in order. A fault ends a batch.
+  // Decodes `records` in order, pairs where it can. A fault ends a batch.
   void decode(ExampleDecoder* decoder, const std::vector<Bytes>& records,
               Contents* contents) {
     std::vector<std::uint8_t>& bytes = contents->bytes;
     bytes.clear();
     contents->ends.clear();
+    const std::vector<Bytes> copies = copies_of(records);
     std::size_t n_rows = 0;
     builder_.begin(records.size());
-    for (const Bytes record : records) {
-      const MutableBytes copy = buffer_.room(record.size());
-      std::copy(record.begin(), record.end(), copy.begin());
-      const Fault fault = decoder->decode(BytesWithSlack(copy), n_rows, &builder_);
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      const auto rest = std::span(copies).subspan(i);
+      const std::size_t n = decoder->decode_pairs(rest, n_rows, &builder_);
+      n_rows += n;
+      i += n;
+      if (i == copies.size()) break;
+      const Fault fault = decoder->decode(BytesWithSlack(copies[i]), n_rows, &builder_);
       if (!fault) {
         ++n_rows;
         continue;
@@ -103,6 +107,20 @@ class BothModes {
     batch_ = builder_.finish(n_rows, std::move(batch_));
     append_content(batch_.columns, n_rows, *schema_, &bytes);
     contents->ends.push_back(bytes.size());
+  }
+
+  // Copies of the records, each with slack.
+  std::vector<Bytes> copies_of(const std::vector<Bytes>& records) {
+    std::size_t n_bytes = 0;
+    for (const Bytes record : records) n_bytes += record.size() + Buffer::kSlackBytes;
+    std::uint8_t* next = buffer_.room(n_bytes).data();
+    std::vector<Bytes> copies;
+    for (const Bytes record : records) {
+      std::copy(record.begin(), record.end(), next);
+      copies.emplace_back(next, record.size());
+      next += record.size() + Buffer::kSlackBytes;
+    }
+    return copies;
   }
 
   std::shared_ptr<const Schema> schema_;

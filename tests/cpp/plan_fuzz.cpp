@@ -180,6 +180,35 @@ class Kernels {
     return outcome;
   }
 
+  // Two records at once must give what one at a time gives, or be declined.
+  void check_both(const PlanKernel& kernel, const std::vector<PlanEntry>& plan,
+                  Bytes first, Bytes second) {
+    std::vector<std::uint8_t> contents[2];
+    for (const bool is_both : {true, false}) {
+      builder_.begin(2);
+      PlanRun runs[] = {{first.data(), first.data() + first.size(), 0, &builder_},
+                        {second.data(), second.data() + second.size(), 1, &builder_}};
+      if (is_both) {
+        if (!kernel.run_both(plan.data(), plan.size(), runs[0], runs[1])) return;
+      } else {
+        for (PlanRun& run : runs) {
+          const std::size_t n =
+              plan_kernels().back().run(plan.data(), plan.size(), &run);
+          if (n != plan.size() || run.p != run.end) std::abort();
+        }
+      }
+      for (std::size_t row = 0; row < 2; ++row) {
+        for (std::size_t i = 0; i < columns_.size(); ++i) {
+          const bool is_planned =
+              std::ranges::find(plan, i, &PlanEntry::column) != plan.end();
+          if (!is_planned && decoder_.fill_missing(i, row, &builder_)) std::abort();
+        }
+      }
+      contents[is_both] = content_of(builder_.finish(2), *schema());
+    }
+    if (contents[0] != contents[1]) std::abort();
+  }
+
  private:
   FeatureDecoder decoder_;
   BatchBuilder builder_;
@@ -187,24 +216,38 @@ class Kernels {
   std::vector<PlanEntry> columns_;
 };
 
+// A copy of a record with slack, which repeats the record.
+class WithSlack {
+ public:
+  explicit WithSlack(const std::string& record)
+      : room_(record.size() + 2 * kSlackBytes), size_(record.size()) {
+    std::uint8_t* const begin = room_.data() + kSlackBytes;
+    std::ranges::copy(record, begin);
+    for (std::size_t at = 0; size_ != 0 && at < kSlackBytes; ++at) {
+      begin[size_ + at] = begin[at];
+    }
+  }
+  Bytes bytes() const { return {room_.data() + kSlackBytes, size_}; }
+
+ private:
+  static constexpr std::size_t kSlackBytes = BytesWithSlack::kSlackBytes;
+  std::vector<std::uint8_t> room_;
+  std::size_t size_;
+};
+
 void check_kernels(const PlanKernel& kernel, const std::vector<std::string>& records,
                    std::size_t n_by_key_max) {
-  constexpr std::size_t kSlackBytes = BytesWithSlack::kSlackBytes;
   static Kernels kernels;
   const std::vector<PlanEntry> plan = plan_of(as_bytes(records[0]));
   for (std::size_t i = records.size() > 1; i < records.size(); ++i) {
     const std::string& record = records[i];
-    std::vector<std::uint8_t> room(record.size() + 2 * kSlackBytes);
-    std::uint8_t* const begin = room.data() + kSlackBytes;
-    std::ranges::copy(record, begin);
-    for (std::size_t at = 0; !record.empty() && at < kSlackBytes; ++at) {
-      begin[record.size() + at] = begin[at];
-    }
-    const Bytes features(begin, record.size());
+    const WithSlack copy(record), before(records[i > 0 ? i - 1 : 0]);
+    const Bytes features = copy.bytes();
     const Outcome expected =
         kernels.run(plan_kernels().back(), plan, features, n_by_key_max);
     if (expected.end < 0 || expected.end > std::ssize(record)) std::abort();
     if (kernels.run(kernel, plan, features, n_by_key_max) != expected) std::abort();
+    kernels.check_both(kernel, plan, before.bytes(), features);
   }
 }
 

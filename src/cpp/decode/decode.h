@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,11 @@ class ExampleDecoder {
   // Decodes `record` into row `row` of `batch`. After a fault, rewind the row or begin
   // a new batch. The offset of a fault is in the record.
   Fault decode(BytesWithSlack record, std::size_t row, BatchBuilder* batch);
+
+  // Decodes leading records of `records`, which have slack, into the rows from `row` on,
+  // and returns their number, often 0. Decode the record after them on its own.
+  std::size_t decode_pairs(std::span<const Bytes> records, std::size_t row,
+                           BatchBuilder* batch);
 
   // Decodes a large frame in mapped memory, which may change meanwhile, and verifies it
   // in the same pass. False if the frame must be copied to private memory first; row

@@ -100,6 +100,36 @@ bool FastPath::decode(BytesWithSlack record, std::size_t row, FeatureDecoder* de
   return false;
 }
 
+std::size_t FastPath::decode_pairs(std::span<const Bytes> records, std::size_t row,
+                                   BatchBuilder* batch) {
+  const std::vector<PlanEntry>& entries = last_plan_->entries;
+  if (!last_plan_->is_for_pairs) return 0;
+  if (n_single_ > 0) {
+    --n_single_;
+    return 0;
+  }
+  std::size_t n = 0;
+  for (; n + 2 <= records.size(); n += 2) {
+    Bytes first, second;
+    if (!find_plain_field(records[n], kTagOne, &first) ||
+        !find_plain_field(records[n + 1], kTagOne, &second)) {
+      break;
+    }
+    const auto run_of = [&](Bytes features, std::size_t at) {
+      return PlanRun{features.data(), features.data() + features.size(), at, batch};
+    };
+    if (!kernel_.run_both(entries.data(), entries.size(), run_of(first, row + n),
+                          run_of(second, row + n + 1))) {
+      batch->rewind(row + n);
+      break;
+    }
+  }
+  // After failures only, try less and less often.
+  n_single_max_ = n != 0 ? 0 : std::min(2 * n_single_max_ + 1, kDeclined);
+  n_single_ = n_single_max_;
+  return n;
+}
+
 bool FastPath::read(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
                     BatchBuilder* batch) {
   Bytes features;
@@ -285,6 +315,11 @@ void FastPath::learn(Bytes features, std::uint64_t signature, Plan* plan) const 
   for (std::uint32_t column = 0; column < columns_.size(); ++column) {
     if (plan->position[column] == kNone) plan->absent.push_back(column);
   }
+  // Lists are often empty, or too long for the kernel.
+  plan->is_for_pairs =
+      plan->absent.empty() && std::ranges::none_of(plan->entries, [](auto& entry) {
+        return entry.form == EntryForm::kUnknown || entry.form == EntryForm::kList;
+      });
 }
 
 }  // namespace fastrec

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,12 @@ class FastPath {
   bool decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
               BatchBuilder* batch);
 
+  // Decodes leading records of `records`, which have slack, into the rows from `row` on,
+  // two at a time, while they have exactly the entries of the last plan. Returns their
+  // number, often 0.
+  std::size_t decode_pairs(std::span<const Bytes> records, std::size_t row,
+                           BatchBuilder* batch);
+
  private:
   static constexpr std::uint32_t kNone = PlanEntry::kNoColumn;
 
@@ -52,6 +59,7 @@ class FastPath {
     std::vector<std::string> keys;        // by entry
     std::vector<std::uint32_t> position;  // by column: of its entry, or kNone
     std::vector<std::uint32_t> absent;    // columns that lack an entry
+    bool is_for_pairs = false;            // most records have exactly these entries
     // Records that deviated since the plan was learned. At n_surprises_max, which then
     // doubles, it is learned again.
     std::uint32_t n_surprises = 0;
@@ -88,6 +96,8 @@ class FastPath {
   ColumnLookup lookup_;         // of the last record that left the order of its plan
   std::size_t n_failures_ = 0;  // records in a row that could not be proven
   std::size_t n_declined_ = 0;  // records to come that are not tried
+  std::size_t n_single_ = 0;    // calls of decode_pairs() to come that do not try
+  std::size_t n_single_max_ = 0;
 };
 
 }  // namespace fastrec

@@ -46,10 +46,12 @@ EntryForm form_of(const ColumnSpec& spec) {
 // Best first.
 constexpr PlanKernel kKernels[] = {
 #if defined(__x86_64__)
-    {"avx512", Isa::kAvx512, kernels::run_plan_avx512, kernels::run_by_key_avx512},
-    {"avx2", Isa::kAvx2, kernels::run_plan_avx2, kernels::run_by_key_avx2},
+    {"avx512", Isa::kAvx512, kernels::run_plan_avx512, kernels::run_both_avx512,
+     kernels::run_by_key_avx512},
+    {"avx2", Isa::kAvx2, kernels::run_plan_avx2, kernels::run_both_avx2,
+     kernels::run_by_key_avx2},
 #endif
-    {"portable", Isa::kPortable, kernels::run_plan_portable,
+    {"portable", Isa::kPortable, kernels::run_plan_portable, kernels::run_both_portable,
      kernels::run_by_key_portable},
 };
 

@@ -91,6 +91,12 @@ struct PlanRun {
 // must have BytesWithSlack::kSlackBytes readable bytes on both sides.
 using RunPlan = std::size_t(const PlanEntry* entries, std::size_t n, PlanRun* run);
 
+// Decodes two records whose entries are exactly the `n` entries of a plan into row
+// `first.row` and the next one. Returns false if they cannot be proven; then rewind both
+// rows.
+using RunBoth = bool(const PlanEntry* entries, std::size_t n, const PlanRun& first,
+                     const PlanRun& second);
+
 // The columns by key, and the columns that a record has had so far.
 struct ColumnLookup {
   const KeyTable* keys;      // numbered by column
@@ -117,6 +123,7 @@ struct PlanKernel {
   const char* name;
   Isa isa;
   RunPlan* run;
+  RunBoth* run_both;
   RunByKey* run_by_key;
 };
 
@@ -129,11 +136,14 @@ const PlanKernel& plan_kernel();
 namespace kernels {
 
 RunPlan run_plan_portable;
+RunBoth run_both_portable;
 RunByKey run_by_key_portable;
 #if defined(__x86_64__)
 RunPlan run_plan_avx2;
+RunBoth run_both_avx2;
 RunByKey run_by_key_avx2;
 RunPlan run_plan_avx512;
+RunBoth run_both_avx512;
 RunByKey run_by_key_avx512;
 #endif
 

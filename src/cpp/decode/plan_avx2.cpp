@@ -49,6 +49,12 @@ std::size_t run_plan_avx2(const PlanEntry* entries, std::size_t n, PlanRun* run)
 }
 
 FASTREC_TARGET_PLAN
+bool run_both_avx2(const PlanEntry* entries, std::size_t n, const PlanRun& first,
+                   const PlanRun& second) {
+  return run_both(entries, n, first, second);
+}
+
+FASTREC_TARGET_PLAN
 std::size_t run_by_key_avx2(std::size_t n_max, ColumnLookup* lookup, PlanRun* run) {
   return find_entries(n_max, lookup, run);
 }

@@ -48,6 +48,12 @@ std::size_t run_plan_avx512(const PlanEntry* entries, std::size_t n, PlanRun* ru
 }
 
 FASTREC_TARGET_PLAN
+bool run_both_avx512(const PlanEntry* entries, std::size_t n, const PlanRun& first,
+                     const PlanRun& second) {
+  return run_both(entries, n, first, second);
+}
+
+FASTREC_TARGET_PLAN
 std::size_t run_by_key_avx512(std::size_t n_max, ColumnLookup* lookup, PlanRun* run) {
   return find_entries(n_max, lookup, run);
 }

@@ -117,6 +117,43 @@ inline std::size_t run_entries(const PlanEntry* entries, std::size_t n,
   return static_cast<std::size_t>(at - entries);
 }
 
+// Decodes the next entry of two records at once: in one record, each position depends
+// on the load before, so that the loads of two records overlap.
+FASTREC_TARGET_PLAN
+inline bool run_both(const PlanEntry* entries, std::size_t n, const PlanRun& first,
+                     const PlanRun& second) {
+  const PlanRun runs[] = {first, second};  // copies: stores cannot alias them
+  const BatchBuilder::Rows* const rows = first.batch->rows();
+  const std::uint8_t *p = first.p, *q = second.p;
+  for (const PlanEntry* at = entries; at != entries + n; ++at) {
+    const PlanEntry& entry = *at;
+    const std::uint8_t* const p_payload = p + entry.header_bytes;
+    const std::uint8_t* const q_payload = q + entry.header_bytes;
+    const std::uint8_t p_size = p_payload[-1], q_size = q_payload[-1];
+    if (!is_header(entry, entry.header_bytes, p, p_size) ||
+        !is_header(entry, entry.header_bytes, q, q_size)) [[unlikely]] {
+      return false;
+    }
+    std::uint64_t p_value, q_value;
+    if (entry.form == EntryForm::kInt64 &&
+        read_number(load_le<std::uint64_t>(p_payload), p_size, &p_value) &&
+        read_number(load_le<std::uint64_t>(q_payload), q_size, &q_value)) [[likely]] {
+      const auto [begin, stride] = rows[entry.column];
+      std::uint8_t* const target = begin + runs[0].row * stride;
+      std::memcpy(target, &p_value, sizeof p_value);
+      std::memcpy(target + stride, &q_value, sizeof q_value);
+      p = p_payload + p_size;
+      q = q_payload + q_size;
+    } else {
+      p = read_payload(entry, p_payload, p_size, runs[0], rows);
+      q = read_payload(entry, q_payload, q_size, runs[1], rows);
+      if (p == nullptr || q == nullptr) return false;
+    }
+    if (p > runs[0].end || q > runs[1].end) return false;
+  }
+  return p == runs[0].end && q == runs[1].end;
+}
+
 // Returns the end of the entry at `p` if it consists of a key and a value, with lengths
 // of one byte each; otherwise nullptr.
 inline const std::uint8_t* skip_entry(const std::uint8_t* p, const std::uint8_t* end) {
