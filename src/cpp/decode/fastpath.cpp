@@ -315,10 +315,9 @@ void FastPath::learn(Bytes features, std::uint64_t signature, Plan* plan) const 
   for (std::uint32_t column = 0; column < columns_.size(); ++column) {
     if (plan->position[column] == kNone) plan->absent.push_back(column);
   }
-  // Lists are often empty, or too long for the kernel.
   plan->is_for_pairs =
       plan->absent.empty() && std::ranges::none_of(plan->entries, [](auto& entry) {
-        return entry.form == EntryForm::kUnknown || entry.form == EntryForm::kList;
+        return entry.form == EntryForm::kUnknown;
       });
 }
 

@@ -101,15 +101,28 @@ Fault decode_raw(const ColumnSpec& spec, const ValueList& list, std::size_t n,
 
 }  // namespace
 
+bool append_plain_row(const ColumnSpec& spec, std::size_t column, Bytes list,
+                      BatchBuilder* batch) {
+  std::size_t n, n_kept;
+  if (!append_plain_list(spec, column, list, batch, &n)) return false;
+  if (count_kept(spec, n, &n_kept)) {
+    batch->retract(column, n);
+    return false;
+  }
+  if (n_kept != n) batch->retract(column, n - n_kept);
+  batch->end_ragged_row(column, spec.n_items(n_kept));
+  return true;
+}
+
 // Decodes a feature of the plain form that matches the column. False if the general
 // decoder must decide.
 bool FeatureDecoder::decode_plain(const ColumnSpec& spec, std::size_t column,
                                   Bytes feature, std::size_t row,
                                   BatchBuilder* batch) const {
   if (spec.layout == Layout::kTensor) return false;
-  if (spec.has_row_splits()) return decode_plain_row(spec, column, feature, batch);
   Bytes list, run;
   if (!find_plain_list(feature, spec.kind, &list)) return false;
+  if (spec.has_row_splits()) return append_plain_row(spec, column, list, batch);
   if (!find_plain_field(list, kTagOne, &run) &&
       !(spec.n_values == 1 && find_lone_number(list, spec.kind, &run))) {
     return false;
@@ -128,20 +141,6 @@ bool FeatureDecoder::decode_plain(const ColumnSpec& spec, std::size_t column,
     return false;
   }
   std::memcpy(batch->row(column, row), run.data(), run.size());
-  return true;
-}
-
-// The same for a ragged or padded column.
-bool FeatureDecoder::decode_plain_row(const ColumnSpec& spec, std::size_t column,
-                                      Bytes feature, BatchBuilder* batch) const {
-  std::size_t n, n_kept;
-  if (!append_plain_values(spec, column, feature, batch, &n)) return false;
-  if (count_kept(spec, n, &n_kept)) {
-    batch->retract(column, n);
-    return false;
-  }
-  if (n_kept != n) batch->retract(column, n - n_kept);
-  batch->end_ragged_row(column, spec.n_items(n_kept));
   return true;
 }
 

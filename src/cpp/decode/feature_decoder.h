@@ -47,8 +47,6 @@ class FeatureDecoder {
  private:
   bool decode_plain(const ColumnSpec& spec, std::size_t column, Bytes feature,
                     std::size_t row, BatchBuilder* batch) const;
-  bool decode_plain_row(const ColumnSpec& spec, std::size_t column, Bytes feature,
-                        BatchBuilder* batch) const;
   Fault decode_items(std::size_t column, const ValueList& list, std::size_t n,
                      BatchBuilder* batch) const;
   Fault decode_strings(std::size_t column, Bytes list, BatchBuilder* batch) const;
@@ -62,5 +60,11 @@ class FeatureDecoder {
   TensorReader tensor_;
   std::vector<std::uint8_t> serialized_tensor_;  // see serialize()
 };
+
+// Appends `list`, which has slack (BytesWithSlack), as the next row of a ragged or padded
+// column. False, without an effect, if the list does not have the plain form
+// (wire/plain.h) or does not fit the column.
+bool append_plain_row(const ColumnSpec& spec, std::size_t column, Bytes list,
+                      BatchBuilder* batch);
 
 }  // namespace fastrec

@@ -4,9 +4,10 @@
 #include <span>
 #include <vector>
 
+#include "decode/feature_decoder.h"
 #include "decode/values.h"
 #include "wire/entry.h"
-#include "wire/packed.h"
+#include "wire/plain.h"
 
 namespace fastrec {
 namespace {
@@ -24,10 +25,7 @@ bool set_header(const std::vector<std::uint8_t>& bytes, PlanEntry* entry) {
 
 EntryForm form_of(const ColumnSpec& spec) {
   const bool is_number = spec.kind != FeatureKind::kBytes;
-  if (spec.has_row_splits()) {
-    const bool is_simple = is_number && spec.n_values == 1 && !spec.length;
-    return is_simple ? EntryForm::kList : EntryForm::kUnknown;
-  }
+  if (spec.has_row_splits()) return EntryForm::kList;
   if (spec.layout == Layout::kRaw) {
     const bool is_copied = spec.swap_bytes <= 1 && spec.dtype != DType::kBool;
     return is_copied && spec.row_bytes() > 0 ? EntryForm::kBlock : EntryForm::kUnknown;
@@ -71,7 +69,13 @@ PlanEntry entry_of(const ColumnSpec& spec, std::uint32_t column) {
 
   const bool is_constant = form == EntryForm::kFloat32 || form == EntryForm::kBlock;
   const std::size_t payload = is_constant ? spec.row_bytes() : 0;
-  const EntryHeader header = entry_header(as_bytes(spec.key), spec.kind, payload);
+  EntryHeader header = entry_header(as_bytes(spec.key), spec.kind, payload);
+  if (form == EntryForm::kList) {
+    // The payload is the list, so that its header has two bytes less.
+    header.bytes.resize(header.bytes.size() - 2);
+    header.lengths[3] = header.lengths[2];
+    for (const std::size_t i : {0, 1, 2}) header.bytes[header.lengths[i]] -= 2;
+  }
   if (!set_header(header.bytes, &entry)) return entry;
   entry.form = form;
   entry.payload_bytes = payload;
@@ -118,28 +122,19 @@ bool kernels::store_payload(const PlanEntry& entry, Bytes payload, const PlanRun
     return decode_plain_numbers(payload, spec.kind, 1, spec.dtype,
                                 run.batch->row(entry.column, run.row));
   }
-  if (spec.dtype == DType::kInt64) {
-    const std::size_t n_max = payload.size() + kSpareValues;
-    std::uint8_t* const room =
-        run.batch->extend(entry.column, n_max * sizeof(std::int64_t));
-    const std::size_t n = varint_kernel().decode_list(
-        payload.data(), payload.size(), reinterpret_cast<std::int64_t*>(room));
-    run.batch->values(entry.column)
-        .retract((n == kNotDecoded ? n_max : n_max - n) * sizeof(std::int64_t));
-    if (n == kNotDecoded) return false;
-    run.batch->end_ragged_row(entry.column, n);
-    return true;
-  }
-  const std::size_t n = spec.kind == FeatureKind::kFloat
-                            ? payload.size() / sizeof(float)
-                            : count_varints(payload);
-  std::uint8_t* const target = run.batch->extend(entry.column, n * spec.item_bytes);
-  if (!decode_plain_numbers(payload, spec.kind, n, spec.dtype, target)) {
-    run.batch->retract(entry.column, n);
-    return false;
-  }
-  run.batch->end_ragged_row(entry.column, n);
-  return true;
+  return append_plain_row(spec, entry.column, payload, run.batch);
+}
+
+const std::uint8_t* kernels::store_list(const PlanEntry& entry, const std::uint8_t* p,
+                                        const PlanRun& run) {
+  Bytes content, key, feature, list;
+  const std::uint8_t* const after = read_plain_field(p, run.end, kTagOne, &content);
+  const bool is_stored = entry.form == EntryForm::kList && after != nullptr &&
+                         find_plain_entry(content, &key, &feature) &&
+                         as_text(key) == entry.spec->key &&
+                         find_plain_list(feature, entry.spec->kind, &list) &&
+                         append_plain_row(*entry.spec, entry.column, list, run.batch);
+  return is_stored ? after : nullptr;
 }
 
 }  // namespace fastrec

@@ -6,6 +6,10 @@
 //
 //   0a E  0a n key  12 V  kind L  0a P  payload     E = n + 8 + P, V = 4 + P, L = 2 + P
 //
+// that of a list of any number of values
+//
+//   0a E  0a n key  12 V  kind L  list              E = n + 6 + L, V = 2 + L
+//
 // and that of an entry that no column reads
 //
 //   0a E  0a n key  12 V  feature                   E = n + 4 + V
@@ -41,7 +45,7 @@ enum class EntryForm : std::uint8_t {
   kConverted,  // one number, stored as another dtype
   kBlock,      // payload_bytes bytes, copied
   kString,     // one byte string of a dense column
-  kList,       // numbers of a ragged or padded column
+  kList,       // a row of a ragged or padded column
 };
 
 struct alignas(32) PlanEntry {
@@ -150,6 +154,11 @@ RunByKey run_by_key_avx512;
 // Stores the payload of an entry of form kConverted, kString or kList. Returns false if
 // the payload does not fit the column.
 bool store_payload(const PlanEntry& entry, Bytes payload, const PlanRun& run);
+
+// Stores the list at `p`, which may be long. Returns the end of its entry, or nullptr if
+// it is not a plain list for the column of `entry`.
+const std::uint8_t* store_list(const PlanEntry& entry, const std::uint8_t* p,
+                               const PlanRun& run);
 
 }  // namespace kernels
 }  // namespace fastrec

@@ -82,13 +82,18 @@ inline const std::uint8_t* read_payload(const PlanEntry& entry, const std::uint8
   return is_stored ? p + size : nullptr;
 }
 
-// Whether the entry at `p` is a list without values. Its header lacks the last two
-// bytes, so all lengths are smaller by two.
-[[gnu::noinline]] FASTREC_TARGET_PLAN bool is_empty_list(
-    const PlanEntry& entry, const std::uint8_t* p) noexcept {
-  constexpr std::uint8_t kMinusTwo = 0xfe;
-  return entry.form == EntryForm::kList &&
-         is_header(entry, entry.header_bytes - 2u, p, kMinusTwo);
+// Decodes `entry` at `p` into row `run.row`. Returns the end of the entry, or nullptr if
+// it cannot be proven.
+FASTREC_TARGET_PLAN
+inline const std::uint8_t* read_entry(const PlanEntry& entry, const std::uint8_t* p,
+                                      const PlanRun& run,
+                                      const BatchBuilder::Rows* rows) {
+  const std::uint8_t* const payload = p + entry.header_bytes;
+  const std::uint8_t size = payload[-1];
+  if (!is_header(entry, entry.header_bytes, p, size)) [[unlikely]] {
+    return store_list(entry, p, run);
+  }
+  return read_payload(entry, payload, size, run, rows);
 }
 
 FASTREC_TARGET_PLAN
@@ -100,25 +105,16 @@ inline std::size_t run_entries(const PlanEntry* entries, std::size_t n,
   const PlanEntry* const last = entries + n;
   const PlanEntry* at = entries;
   for (; at != last; ++at) {
-    const PlanEntry& entry = *at;
-    const std::uint8_t* next = p + entry.header_bytes;
-    const std::uint8_t size = next[-1];
-    if (is_header(entry, entry.header_bytes, p, size)) [[likely]] {
-      next = read_payload(entry, next, size, run, rows);
-      if (next == nullptr) break;
-    } else {
-      next -= 2;
-      if (!is_empty_list(entry, p) || next > run.end) break;
-      run.batch->end_ragged_row(entry.column, 0);
-    }
+    const std::uint8_t* const next = read_entry(*at, p, run, rows);
+    if (next == nullptr) break;
     p = next;
   }
   position->p = p;
   return static_cast<std::size_t>(at - entries);
 }
 
-// Decodes the next entry of two records at once: in one record, each position depends
-// on the load before, so that the loads of two records overlap.
+// Decodes two records at once. In one record, each position depends on a load at the
+// position before; the loads of two records overlap.
 FASTREC_TARGET_PLAN
 inline bool run_both(const PlanEntry* entries, std::size_t n, const PlanRun& first,
                      const PlanRun& second) {
@@ -130,14 +126,15 @@ inline bool run_both(const PlanEntry* entries, std::size_t n, const PlanRun& fir
     const std::uint8_t* const p_payload = p + entry.header_bytes;
     const std::uint8_t* const q_payload = q + entry.header_bytes;
     const std::uint8_t p_size = p_payload[-1], q_size = q_payload[-1];
+    std::uint64_t p_value, q_value;
     if (!is_header(entry, entry.header_bytes, p, p_size) ||
         !is_header(entry, entry.header_bytes, q, q_size)) [[unlikely]] {
-      return false;
-    }
-    std::uint64_t p_value, q_value;
-    if (entry.form == EntryForm::kInt64 &&
-        read_number(load_le<std::uint64_t>(p_payload), p_size, &p_value) &&
-        read_number(load_le<std::uint64_t>(q_payload), q_size, &q_value)) [[likely]] {
+      p = read_entry(entry, p, runs[0], rows);
+      q = p != nullptr ? read_entry(entry, q, runs[1], rows) : nullptr;
+    } else if (entry.form == EntryForm::kInt64 &&
+               read_number(load_le<std::uint64_t>(p_payload), p_size, &p_value) &&
+               read_number(load_le<std::uint64_t>(q_payload), q_size, &q_value))
+        [[likely]] {
       const auto [begin, stride] = rows[entry.column];
       std::uint8_t* const target = begin + runs[0].row * stride;
       std::memcpy(target, &p_value, sizeof p_value);
@@ -146,9 +143,10 @@ inline bool run_both(const PlanEntry* entries, std::size_t n, const PlanRun& fir
       q = q_payload + q_size;
     } else {
       p = read_payload(entry, p_payload, p_size, runs[0], rows);
-      q = read_payload(entry, q_payload, q_size, runs[1], rows);
-      if (p == nullptr || q == nullptr) return false;
+      q = p != nullptr ? read_payload(entry, q_payload, q_size, runs[1], rows)
+                       : nullptr;
     }
+    if (q == nullptr) return false;
     if (p > runs[0].end || q > runs[1].end) return false;
   }
   return p == runs[0].end && q == runs[1].end;
