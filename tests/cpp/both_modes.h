@@ -85,11 +85,13 @@ class BothModes {
     std::size_t n_rows = 0;
     builder_.begin(records.size());
     for (std::size_t i = 0; i < copies.size(); ++i) {
-      const auto rest = std::span(copies).subspan(i);
-      const std::size_t n = decoder->decode_pairs(rest, n_rows, &builder_);
-      n_rows += n;
-      i += n;
-      if (i == copies.size()) break;
+      if (i + 1 < copies.size() &&
+          decoder->decode_pair(BytesWithSlack(copies[i]), BytesWithSlack(copies[i + 1]),
+                               n_rows, &builder_)) {
+        n_rows += 2;
+        ++i;
+        continue;
+      }
       const Fault fault = decoder->decode(BytesWithSlack(copies[i]), n_rows, &builder_);
       if (!fault) {
         ++n_rows;

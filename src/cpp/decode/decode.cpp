@@ -129,13 +129,13 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
   return check_rules(*schema_, *batch, &step_begins_);
 }
 
-std::size_t ExampleDecoder::decode_pairs(std::span<const Bytes> records,
-                                         std::size_t row, BatchBuilder* batch) {
+bool ExampleDecoder::decode_pair(BytesWithSlack first, BytesWithSlack second,
+                                 std::size_t row, BatchBuilder* batch) {
   // Rules are checked after each row.
-  if (!fast_path_ || !schema_->rules.empty()) return 0;
-  const std::size_t n = fast_path_->decode_pairs(records, row, batch);
-  if (n != 0) has_found_nothing_ = false;
-  return n;
+  if (!fast_path_ || !schema_->rules.empty()) return false;
+  if (!fast_path_->decode_pair(first, second, row, batch)) return false;
+  has_found_nothing_ = false;
+  return true;
 }
 
 bool ExampleDecoder::decode_shared(Bytes frame, bool is_framed, std::size_t row,

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -50,10 +49,10 @@ class ExampleDecoder {
   // a new batch. The offset of a fault is in the record.
   Fault decode(BytesWithSlack record, std::size_t row, BatchBuilder* batch);
 
-  // Decodes leading records of `records`, which have slack, into the rows from `row` on,
-  // and returns their number, often 0. Decode the record after them on its own.
-  std::size_t decode_pairs(std::span<const Bytes> records, std::size_t row,
-                           BatchBuilder* batch);
+  // Decodes two records into row `row` and the next one, if that is faster than one at a
+  // time. Otherwise returns false and changes nothing.
+  bool decode_pair(BytesWithSlack first, BytesWithSlack second, std::size_t row,
+                   BatchBuilder* batch);
 
   // Decodes a large frame in mapped memory, which may change meanwhile, and verifies it
   // in the same pass. False if the frame must be copied to private memory first; row

@@ -100,34 +100,30 @@ bool FastPath::decode(BytesWithSlack record, std::size_t row, FeatureDecoder* de
   return false;
 }
 
-std::size_t FastPath::decode_pairs(std::span<const Bytes> records, std::size_t row,
-                                   BatchBuilder* batch) {
-  const std::vector<PlanEntry>& entries = last_plan_->entries;
-  if (!last_plan_->is_for_pairs) return 0;
-  if (n_single_ > 0) {
-    --n_single_;
-    return 0;
+bool FastPath::decode_pair(BytesWithSlack first, BytesWithSlack second, std::size_t row,
+                           BatchBuilder* batch) {
+  const Plan& plan = *last_plan_;
+  if (!plan.is_for_pairs) return false;
+  if (n_pairs_declined_ > 0) {
+    --n_pairs_declined_;
+    return false;
   }
-  std::size_t n = 0;
-  for (; n + 2 <= records.size(); n += 2) {
-    Bytes first, second;
-    if (!find_plain_field(records[n], kTagOne, &first) ||
-        !find_plain_field(records[n + 1], kTagOne, &second)) {
-      break;
-    }
-    const auto run_of = [&](Bytes features, std::size_t at) {
-      return PlanRun{features.data(), features.data() + features.size(), at, batch};
-    };
-    if (!kernel_.run_both(entries.data(), entries.size(), run_of(first, row + n),
-                          run_of(second, row + n + 1))) {
-      batch->rewind(row + n);
-      break;
-    }
+  Bytes features[2];
+  const auto run_of = [&](std::size_t i) {
+    const Bytes bytes = features[i];
+    return PlanRun{bytes.data(), bytes.data() + bytes.size(), row + i, batch};
+  };
+  if (find_plain_field(first.bytes(), kTagOne, &features[0]) &&
+      find_plain_field(second.bytes(), kTagOne, &features[1]) &&
+      kernel_.run_both(plan.entries.data(), plan.entries.size(), run_of(0),
+                       run_of(1))) {
+    n_pairs_declined_max_ = 0;
+    return true;
   }
-  // After failures only, try less and less often.
-  n_single_max_ = n != 0 ? 0 : std::min(2 * n_single_max_ + 1, kDeclined);
-  n_single_ = n_single_max_;
-  return n;
+  batch->rewind(row);
+  n_pairs_declined_max_ = std::min(2 * n_pairs_declined_max_ + 1, kDeclined);
+  n_pairs_declined_ = n_pairs_declined_max_;
+  return false;
 }
 
 bool FastPath::read(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,

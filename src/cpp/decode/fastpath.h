@@ -14,7 +14,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -43,11 +42,10 @@ class FastPath {
   bool decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
               BatchBuilder* batch);
 
-  // Decodes leading records of `records`, which have slack, into the rows from `row` on,
-  // two at a time, while they have exactly the entries of the last plan. Returns their
-  // number, often 0.
-  std::size_t decode_pairs(std::span<const Bytes> records, std::size_t row,
-                           BatchBuilder* batch);
+  // Decodes two records into row `row` and the next one, if they have exactly the
+  // entries of the last plan. Otherwise returns false and changes nothing.
+  bool decode_pair(BytesWithSlack first, BytesWithSlack second, std::size_t row,
+                   BatchBuilder* batch);
 
  private:
   static constexpr std::uint32_t kNone = PlanEntry::kNoColumn;
@@ -96,8 +94,8 @@ class FastPath {
   ColumnLookup lookup_;         // of the last record that left the order of its plan
   std::size_t n_failures_ = 0;  // records in a row that could not be proven
   std::size_t n_declined_ = 0;  // records to come that are not tried
-  std::size_t n_single_ = 0;    // calls of decode_pairs() to come that do not try
-  std::size_t n_single_max_ = 0;
+  std::size_t n_pairs_declined_ = 0;      // pairs to come that are not tried
+  std::size_t n_pairs_declined_max_ = 0;  // grows with each failure in a row
 };
 
 }  // namespace fastrec
