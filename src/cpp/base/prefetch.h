@@ -9,6 +9,11 @@ namespace fastrec {
 
 inline constexpr std::size_t kCacheLineBytes = 64;
 
-inline void prefetch(const void* address) noexcept { __builtin_prefetch(address); }
+inline void prefetch(const void* address) noexcept {
+  __builtin_prefetch(address);
+  // GCC drops calls of functions that only prefetch, because they have no side effects.
+  // A volatile statement is a side effect.
+  asm volatile("");
+}
 
 }  // namespace fastrec
