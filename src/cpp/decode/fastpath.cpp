@@ -11,10 +11,6 @@
 namespace fastrec {
 namespace {
 
-// After this many unproven records in a row, the next kDeclined are not tried.
-constexpr std::size_t kFailuresMax = 8;
-constexpr std::size_t kDeclined = 1024;
-
 // The number of keys that identify the order of a record.
 constexpr std::size_t kSignatureKeys = 2;
 
@@ -85,45 +81,28 @@ FastPath::FastPath(const Schema& schema)
 
 bool FastPath::decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
                       BatchBuilder* batch) {
-  if (n_declined_ > 0) {
-    --n_declined_;
-    return false;
-  }
-  if (read(record, row, decoder, batch)) {
-    n_failures_ = 0;
-    return true;
-  }
-  if (++n_failures_ == kFailuresMax) {
-    n_failures_ = 0;
-    n_declined_ = kDeclined;
-  }
-  return false;
+  if (!records_.tries_next()) return false;
+  const bool is_read = read(record, row, decoder, batch);
+  records_.report(is_read);
+  return is_read;
 }
 
 bool FastPath::decode_pair(BytesWithSlack first, BytesWithSlack second, std::size_t row,
                            BatchBuilder* batch) {
   const Plan& plan = *last_plan_;
-  if (!plan.is_for_pairs) return false;
-  if (n_pairs_declined_ > 0) {
-    --n_pairs_declined_;
-    return false;
-  }
+  if (!plan.is_for_pairs || !pairs_.tries_next()) return false;
   Bytes features[2];
   const auto run_of = [&](std::size_t i) {
     const Bytes bytes = features[i];
     return PlanRun{bytes.data(), bytes.data() + bytes.size(), row + i, batch};
   };
-  if (find_plain_field(first.bytes(), kTagOne, &features[0]) &&
+  const bool is_read =
+      find_plain_field(first.bytes(), kTagOne, &features[0]) &&
       find_plain_field(second.bytes(), kTagOne, &features[1]) &&
-      kernel_.run_both(plan.entries.data(), plan.entries.size(), run_of(0),
-                       run_of(1))) {
-    n_pairs_declined_max_ = 0;
-    return true;
-  }
-  batch->rewind(row);
-  n_pairs_declined_max_ = std::min(2 * n_pairs_declined_max_ + 1, kDeclined);
-  n_pairs_declined_ = n_pairs_declined_max_;
-  return false;
+      kernel_.run_both(plan.entries.data(), plan.entries.size(), run_of(0), run_of(1));
+  pairs_.report(is_read);
+  if (!is_read) batch->rewind(row);
+  return is_read;
 }
 
 bool FastPath::read(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,

@@ -20,6 +20,7 @@
 #include "base/bytes.h"
 #include "batch/column.h"
 #include "batch/schema.h"
+#include "decode/back_off.h"
 #include "decode/feature_decoder.h"
 #include "decode/plan.h"
 #include "wire/key_table.h"
@@ -91,11 +92,8 @@ class FastPath {
   Plan no_plan_;
   const Plan* last_plan_ = &no_plan_;  // the plan of the record before
   std::vector<std::uint64_t> marks_;   // by column
-  ColumnLookup lookup_;         // of the last record that left the order of its plan
-  std::size_t n_failures_ = 0;  // records in a row that could not be proven
-  std::size_t n_declined_ = 0;  // records to come that are not tried
-  std::size_t n_pairs_declined_ = 0;      // pairs to come that are not tried
-  std::size_t n_pairs_declined_max_ = 0;  // grows with each failure in a row
+  ColumnLookup lookup_;  // of the last record that left the order of its plan
+  BackOff records_, pairs_;
 };
 
 }  // namespace fastrec

@@ -15,10 +15,6 @@ constexpr std::size_t kLargeBytes = std::size_t{16} << 10;
 // Bytes to copy from the beginning of an entry: enough for its header.
 constexpr std::size_t kAheadBytes = 128;
 
-// After kFailuresMax consecutive frames without large values, skip kDeclined frames.
-constexpr std::size_t kFailuresMax = 8;
-constexpr std::size_t kDeclined = 1024;
-
 }  // namespace
 
 // The content of a field, as offsets in the frame.
@@ -103,12 +99,7 @@ bool MappedPath::decode(Bytes frame, bool is_framed, std::size_t row,
   ++n_frames_;
   n_marked_ = 0;
   const bool is_read = read(decoder, &progress);
-  const bool is_worth_it = is_read && 2 * progress.n_direct_bytes >= frame.size();
-  n_failures_ = is_worth_it ? 0 : n_failures_ + 1;
-  if (n_failures_ == kFailuresMax) {
-    n_failures_ = 0;
-    n_declined_ = kDeclined;
-  }
+  frames_.report(is_read && 2 * progress.n_direct_bytes >= frame.size());
   return is_read;
 }
 

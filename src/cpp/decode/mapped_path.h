@@ -21,6 +21,7 @@
 #include "batch/column.h"
 #include "batch/schema.h"
 #include "crc32c/crc32c.h"
+#include "decode/back_off.h"
 #include "decode/feature_decoder.h"
 #include "decode/plan.h"
 #include "file/buffer.h"
@@ -38,10 +39,7 @@ class MappedPath {
 
   // Whether to try the next frame. False for a while after frames with few bytes in
   // large values.
-  bool tries_next() noexcept {
-    if (n_declined_ > 0) --n_declined_;
-    return n_declined_ == 0;
-  }
+  bool tries_next() noexcept { return frames_.tries_next(); }
 
   // Decodes `frame`, or a record unless it `is_framed`, into row `row` of `batch`. False
   // if it cannot verify and decode it; the row is then unspecified and must be rewound.
@@ -62,9 +60,8 @@ class MappedPath {
   Buffer buffer_;
   std::vector<std::uint64_t> marks_;  // by column: the number of the last frame with it
   std::uint64_t n_frames_ = 0;
-  std::size_t n_marked_ = 0;    // columns that the frame has
-  std::size_t n_failures_ = 0;  // consecutive frames that were slower this way
-  std::size_t n_declined_ = 0;  // next frames to skip
+  std::size_t n_marked_ = 0;  // columns that the frame has
+  BackOff frames_;            // fails for frames that are slower this way
 };
 
 }  // namespace fastrec

@@ -74,7 +74,7 @@ PlanEntry entry_of(const ColumnSpec& spec, std::uint32_t column) {
     // The payload is the list, so that its header has two bytes less.
     header.bytes.resize(header.bytes.size() - 2);
     header.lengths[3] = header.lengths[2];
-    for (const std::size_t i : {0, 1, 2}) header.bytes[header.lengths[i]] -= 2;
+    for (std::size_t i = 0; i < 3; ++i) header.bytes[header.lengths[i]] -= 2;
   }
   if (!set_header(header.bytes, &entry)) return entry;
   entry.form = form;
