@@ -21,9 +21,9 @@ namespace {
 constexpr std::uint64_t kMaxExpectedBytes = 4 << 20;
 constexpr std::uint64_t kLastFrameBytes = 64 << 10;
 
-void fail(ByteStreams& streams, std::size_t stream, const std::string& code,
-          const std::string& reason, const std::string& path,
-          std::optional<std::uint64_t> offset) {
+void fail_stream(ByteStreams& streams, std::size_t stream, const std::string& code,
+                 const std::string& reason, const std::string& path,
+                 std::optional<std::uint64_t> offset) {
   if (code == "memory") {
     streams.fail(stream, std::make_exception_ptr(std::bad_alloc()));
     return;
@@ -85,7 +85,7 @@ py::object next_record(FrameStream& stream) {
 
 // Verifies the next records, at most `n_records_max`. Returns their number and the size
 // of their frames.
-py::tuple verify_records(FrameStream& stream, std::uint64_t n_records_max) {
+py::tuple verify_stream(FrameStream& stream, std::uint64_t n_records_max) {
   check_process(stream.process_id());
   std::uint64_t n_records = 0, n_bytes = 0;
   {
@@ -108,7 +108,7 @@ py::array_t<T> array_of(const std::vector<T>& values) {
 
 // Returns the next verified frames and their offsets: up to `n_records_max` frames or
 // `target_bytes`, and no frames at the end of the streams.
-py::tuple read_frames(FrameStream& stream, std::shared_ptr<BlockPool> pool,
+py::tuple read_stream(FrameStream& stream, std::shared_ptr<BlockPool> pool,
                       std::uint64_t n_records_max, std::uint64_t target_bytes) {
   check_process(stream.process_id());
   GrowingArray data(std::move(pool));
@@ -173,7 +173,7 @@ void register_streams(py::module_& m) {
           py::arg("stream"), py::arg("data"))
       .def("end", &ByteStreams::end, py::arg("stream"),
            py::call_guard<py::gil_scoped_release>())
-      .def("fail", &fail, py::arg("stream"), py::arg("code"), py::arg("reason"),
+      .def("fail", &fail_stream, py::arg("stream"), py::arg("code"), py::arg("reason"),
            py::arg("path"), py::arg("offset").none(true),
            py::call_guard<py::gil_scoped_release>())
       .def(
@@ -194,8 +194,8 @@ void register_streams(py::module_& m) {
            py::arg("content"))
       .def("examine", &examine_stream, py::arg("name"))
       .def_property_readonly("n_bytes", &FrameStream::n_bytes)
-      .def("verify", &verify_records, py::arg("n_records_max"))
-      .def("read_frames", &read_frames, py::arg("pool"), py::arg("n_records_max"),
+      .def("verify", &verify_stream, py::arg("n_records_max"))
+      .def("read_frames", &read_stream, py::arg("pool"), py::arg("n_records_max"),
            py::arg("target_bytes"));
 }
 
