@@ -109,11 +109,12 @@ Epoch claim(const std::shared_ptr<FileTable>& files, const Choices& choices) {
       Claim claim;
       if (!testing::claim_step(&claims, &claim)) break;
       claims.locate(&claim);
-      const std::uint64_t n = claim.places.size();
+      const std::vector<Place> places = testing::places_of(claim.frames);
+      const std::uint64_t n = places.size();
       if (is_last || n == 0 || n > choices.batch_size) std::abort();
       if (claim.step != step++ || claim.n_rows != n) std::abort();
       is_last = n < choices.batch_size;
-      epoch.places.insert(epoch.places.end(), claim.places.begin(), claim.places.end());
+      epoch.places.insert(epoch.places.end(), places.begin(), places.end());
     }
   } catch (const Error& error) {
     if (is_last) std::abort();

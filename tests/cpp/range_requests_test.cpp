@@ -454,11 +454,11 @@ TEST_F(StoreTest, AWalkToTheEndFindsTheOffsets) {
   RecordReader reader(table);
   while (testing::claim_step(&claims, &claim)) {
     claims.locate(&claim);
-    reader.start(claim.places);
-    for (const Place& place : claim.places) {
+    reader.start(claim.frames);
+    for (const std::uint64_t length : claim.frames.lengths) {
       Bytes payload;
       ASSERT_FALSE(reader.next(&payload));
-      ASSERT_EQ(place.frame.length, payload.size());
+      ASSERT_EQ(length, payload.size());
       ++n_records;
     }
   }

@@ -19,6 +19,7 @@
 #include "claim_steps.h"
 #include "loader/claims.h"
 #include "loader/window.h"
+#include "record/reader.h"
 #include "records.h"
 
 namespace fastrec {
@@ -230,11 +231,10 @@ std::vector<int> claimed(Claims* claims) {
   std::vector<int> numbers;
   Claim claim;
   while (testing::claim_step(claims, &claim)) {
-    const std::uint8_t* frame = claim.frames.data() + Buffer::kSlackBytes;
-    for (const Place& place : claim.places) {
-      const Bytes payload(frame + kHeaderBytes, place.frame.length);
+    VerifiedBlock block{claim.bytes.data() + Buffer::kSlackBytes, claim.frames.lengths};
+    while (!block.empty()) {
+      const Bytes payload = block.pop();
       numbers.push_back(std::stoi(std::string(as_text(payload))));
-      frame += place.frame.size();
     }
   }
   return numbers;

@@ -88,7 +88,7 @@ Steps claim(WalkedClaims* claims, std::uint64_t first_step, unsigned n_threads) 
       const std::lock_guard lock(collecting);
       const std::size_t step = claim.step - first_step;
       if (steps.rows.size() <= step) steps.rows.resize(step + 1);
-      for (const Place& place : claim.places) {
+      for (const Place& place : testing::places_of(claim.frames)) {
         steps.rows[step].push_back(row_of(place));
       }
     }
@@ -221,7 +221,7 @@ TEST(WalkedClaims, PagesThatWereLostEndTheStepsBeforeThem) {
   try {
     while (testing::claim_step(&claims, &claim)) {
       claims.locate(&claim);
-      n_records += claim.places.size();
+      n_records += claim.frames.size();
     }
     FAIL() << "no error";
   } catch (const Error& error) {

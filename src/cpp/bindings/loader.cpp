@@ -139,9 +139,12 @@ class BoundPipeline {
   // the file, begin and end of its frame.
   Int64Array places() const {
     const std::lock_guard lock(mutex_);
-    Int64Array array({static_cast<py::ssize_t>(last_.places.size()), py::ssize_t{4}});
+    const std::size_t n_records = last_.frames.size();
+    Int64Array array({static_cast<py::ssize_t>(n_records), py::ssize_t{4}});
     std::int64_t* out = array.mutable_data();
-    for (const Place& place : last_.places) {
+    PlaceCursor places(&last_.frames);
+    for (std::size_t i = 0; i < n_records; ++i) {
+      const Place place = places.at(i);
       *out++ = static_cast<std::int64_t>(place.file);
       *out++ = static_cast<std::int64_t>(place.record);
       *out++ = static_cast<std::int64_t>(place.frame.offset);
@@ -293,7 +296,9 @@ class RowReader {
       if (schema.maker().creates_rows()) {
         columns = decoder->decode_row(place);
       } else {
-        parts = decoder->decode({&place, 1}, 1);
+        FrameRuns frames;
+        frames.add(place);
+        parts = decoder->decode(frames, 1);
       }
     }
     py::object row =
@@ -317,14 +322,15 @@ class RowReader {
 py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
                          std::shared_ptr<BlockPool> pool, const Int64Array& numbers,
                          std::size_t n_rows, RowPolicy row_policy) {
-  const std::vector<Place> places = places_of(catalog, numbers);
+  FrameRuns frames;
+  frames.assign(places_of(catalog, numbers));
   std::vector<Part> parts;
   std::vector<UnreadableRow> unreadable_rows;
   pool->replenish();
   {
     const py::gil_scoped_release released;
     BatchDecoder decoder(sources.sources(), std::move(pool));
-    parts = decoder.decode(places, std::max(n_rows, places.size()), nullptr, row_policy,
+    parts = decoder.decode(frames, std::max(n_rows, frames.size()), nullptr, row_policy,
                            &unreadable_rows);
   }
   return py::make_tuple(sources.arrays(&parts), skipped_spans(unreadable_rows));

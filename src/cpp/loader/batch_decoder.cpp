@@ -17,16 +17,19 @@ BatchDecoder::BatchDecoder(std::shared_ptr<const Sources> sources,
   }
 }
 
-std::size_t BatchDecoder::schema_of(const Place& place) const {
-  return states_.size() == 1 ? 0 : sources_->schema_of[place.file];
+std::size_t BatchDecoder::schema_of(std::size_t file) const {
+  return states_.size() == 1 ? 0 : sources_->schema_of[file];
 }
 
 // Makes room for the rows of each schema. Empty rows use the schema of the last row.
-void BatchDecoder::begin(std::span<const Place> places, std::size_t n_rows) {
+void BatchDecoder::begin(const FrameRuns& frames, std::size_t n_rows) {
   for (SchemaState& state : states_) state.n_rows = 0;
-  for (const Place& place : places) ++states_[schema_of(place)].n_rows;
-  const std::size_t last = places.empty() ? 0 : schema_of(places.back());
-  states_[last].n_rows += n_rows - places.size();
+  std::size_t last = 0;
+  for (const FrameRun& run : frames.runs) {
+    last = schema_of(run.file);
+    states_[last].n_rows += run.count;
+  }
+  states_[last].n_rows += n_rows - frames.size();
   for (SchemaState& state : states_) {
     state.builder.begin(state.n_rows);
     state.n_filled = 0;
@@ -53,97 +56,120 @@ Error BatchDecoder::error_of(const SchemaState& state, const Place& place,
 
 // Adds file, record and offset to an `error` about a row of a schema.
 Error BatchDecoder::located(const Error& error, std::size_t schema,
-                            std::span<const Place> places,
+                            const FrameRuns& frames,
                             const std::vector<UnreadableRow>& skipped) const {
   std::uint64_t row = 0;
   auto next_skipped = skipped.begin();
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  PlaceCursor places(&frames);
+  for (std::size_t i = 0; i < frames.size(); ++i) {
     if (next_skipped != skipped.end() && next_skipped->row == i) {
       ++next_skipped;
       continue;
     }
-    if (schema_of(places[i]) != schema || row++ != error.record) continue;
-    Error result(error.code, error.reason, sources_->files->name(places[i].file));
-    result.record = places[i].record;
-    result.offset = places[i].frame.offset;
+    const Place place = places.at(i);
+    if (schema_of(place.file) != schema || row++ != error.record) continue;
+    Error result(error.code, error.reason, sources_->files->name(place.file));
+    result.record = place.record;
+    result.offset = place.frame.offset;
     result.feature = error.feature;
     return result;
   }
   return error;  // of a padding row
 }
 
-// Decodes the record at `place`, the next one of the reader, into the next row of
-// `state`. After a fault, `*record` is the record if it could be read.
-Fault BatchDecoder::read_row(const Place& place, bool is_watched, SchemaState* state,
-                             Bytes* record) {
-  const Bytes frame =
-      is_watched ? Bytes() : reader_.next_mapped(MappedPath::kMinFrameBytes);
-  if (!frame.empty() &&
-      state->decoder.decode_mapped(frame, state->n_filled, &state->builder)) {
-    reader_.skip_mapped();
-    return {};
-  }
-  Fault fault = reader_.next(record);
-  if (fault) return fault;
-  fault =
-      state->decoder.decode(BytesWithSlack(*record), state->n_filled, &state->builder);
-  if (!fault && state->decoder.has_found_nothing()) fault = check_example(*record);
-  if (!fault && is_watched) sources_->watch->add(schema_of(place), *record);
-  fault.offset += place.frame.payload();
+Fault BatchDecoder::decode_record(Bytes record, bool is_watched, std::size_t schema) {
+  SchemaState& state = states_[schema];
+  Fault fault =
+      state.decoder.decode(BytesWithSlack(record), state.n_filled, &state.builder);
+  if (!fault && state.decoder.has_found_nothing()) fault = check_example(record);
+  if (!fault && is_watched) sources_->watch->add(schema, record);
   return fault;
 }
 
-std::span<const Column> BatchDecoder::decode_row(const Place& place) {
-  const std::span<const Place> places(&place, 1);
-  begin(places, 1);
-  reader_.start(places);
-  const std::size_t schema = schema_of(place);
-  SchemaState& state = states_[schema];
+// Decodes each record into the next row of its schema. Returns the number of rows. For
+// record i with a fault, `on_fault(i, place, error, state)` returns whether it has a row.
+template <typename OnFault>
+std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
+                                      const std::uint8_t* bytes,
+                                      const OnFault& on_fault) {
+  reader_.start(frames, bytes);
   const bool is_watched = sources_->watch != nullptr && sources_->watch->is_open();
-  Bytes record;
-  if (const Fault fault = read_row(place, is_watched, &state, &record)) {
-    throw error_of(state, place, fault, record);
+  PlaceCursor places(&frames);
+  std::size_t i = 0, n_rows = 0;
+  const auto next_schema = [&] {
+    return states_.size() == 1 ? 0 : schema_of(places.at(i).file);
+  };
+  // `record` is empty if it could not be read.
+  const auto end_record = [&](SchemaState* state, const Fault& fault, Bytes record) {
+    bool has_row = true;
+    if (fault) [[unlikely]] {
+      const Place place = places.at(i);
+      has_row = on_fault(i, place, error_of(*state, place, fault, record), state);
+    }
+    if (has_row) end_row(state, n_rows++);
+    ++i;
+  };
+  while (i < frames.size()) {
+    const Bytes frame =
+        is_watched ? Bytes() : reader_.next_mapped(MappedPath::kMinFrameBytes);
+    if (!frame.empty()) {
+      SchemaState& state = states_[next_schema()];
+      if (state.decoder.decode_mapped(frame, state.n_filled, &state.builder)) {
+        reader_.skip_mapped();
+        end_record(&state, {}, {});
+        continue;
+      }
+    }
+    VerifiedBlock block;
+    if (const Fault fault = reader_.next_block(&block)) {
+      end_record(&states_[next_schema()], fault, {});
+    }
+    while (!block.empty()) {
+      const Bytes record = block.pop();
+      const std::size_t schema = next_schema();
+      Fault fault = decode_record(record, is_watched, schema);
+      if (fault) fault.offset += places.at(i).frame.payload();
+      end_record(&states_[schema], fault, record);
+    }
   }
   reader_.trim();
+  return n_rows;
+}
+
+std::span<const Column> BatchDecoder::decode_row(const Place& place) {
+  one_frame_.assign({&place, 1});
+  begin(one_frame_, 1);
+  decode_rows(one_frame_, nullptr,
+              [](std::size_t, const Place&, const Error& error, SchemaState*) -> bool {
+                throw error;
+              });
+  const std::size_t schema = schema_of(place.file);
   try {
-    return state.builder.finish_row();
+    return states_[schema].builder.finish_row();
   } catch (const Error& error) {
-    throw located(error, schema, places, {});
+    throw located(error, schema, one_frame_, {});
   }
 }
 
-std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
-                                       std::size_t n_rows, const std::uint8_t* frames,
-                                       RowPolicy row_policy,
+std::vector<Part> BatchDecoder::decode(const FrameRuns& frames, std::size_t n_rows,
+                                       const std::uint8_t* bytes, RowPolicy row_policy,
                                        std::vector<UnreadableRow>* unreadable_rows,
                                        std::vector<Part> old) {
-  begin(places, n_rows);
-  reader_.start(places, frames);
-  SchemaState* state = &states_.front();
-  std::size_t n_skipped = 0;
-  const bool is_watched = sources_->watch != nullptr && sources_->watch->is_open();
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const Place& place = places[i];
-    state = &states_[schema_of(place)];
-    Bytes record;
-    const Fault fault = read_row(place, is_watched, state, &record);
-    if (fault) [[unlikely]] {
-      Error error = error_of(*state, place, fault, record);
-      if (row_policy == RowPolicy::kRaise || !is_of_record(fault.code)) throw error;
-      unreadable_rows->push_back({i, place.frame, std::move(error)});
-      state->builder.rewind(state->n_filled);
-      if (row_policy == RowPolicy::kSkip) {
-        ++n_skipped;
-        continue;
-      }
-      state->builder.fill_empty(state->n_filled);
-    }
-    end_row(state, i - n_skipped);
-  }
-  reader_.trim();
-  for (std::size_t i = places.size(); i < n_rows; ++i) {
-    state->builder.fill_empty(state->n_filled);
-    end_row(state, i - n_skipped);
+  begin(frames, n_rows);
+  std::size_t row = decode_rows(
+      frames, bytes,
+      [&](std::size_t i, const Place& place, const Error& error, SchemaState* state) {
+        if (row_policy == RowPolicy::kRaise || !is_of_record(error.code)) throw error;
+        unreadable_rows->push_back({i, place.frame, error});
+        state->builder.rewind(state->n_filled);
+        if (row_policy == RowPolicy::kSkip) return false;
+        state->builder.fill_empty(state->n_filled);
+        return true;
+      });
+  const std::size_t last = frames.runs.empty() ? 0 : schema_of(frames.runs.back().file);
+  for (std::size_t i = frames.size(); i < n_rows; ++i) {
+    states_[last].builder.fill_empty(states_[last].n_filled);
+    end_row(&states_[last], row++);
   }
 
   std::vector<Part> parts = std::move(old);
@@ -162,7 +188,7 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
       finish(i);
     } catch (const Error& error) {
       const bool skips = row_policy == RowPolicy::kSkip;
-      throw located(error, i, places,
+      throw located(error, i, frames,
                     skips ? *unreadable_rows : std::vector<UnreadableRow>());
     }
   }

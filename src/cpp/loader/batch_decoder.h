@@ -1,4 +1,4 @@
-// BatchDecoder: places of records -> a batch.
+// BatchDecoder: frames of records -> a batch.
 //
 // A dataset has one or more schemas, and each file has one of them. The rows of one
 // schema form one part of a batch; Python joins the parts. A decoder reuses its memory
@@ -49,7 +49,7 @@ struct Names<RowPolicy> {
 
 // A row that was skipped or masked, and the reason.
 struct UnreadableRow {
-  std::size_t row = 0;  // index in the places
+  std::size_t row = 0;  // index in the frames
   Frame frame;
   Error error;
 };
@@ -59,15 +59,15 @@ class BatchDecoder {
   BatchDecoder(std::shared_ptr<const Sources> sources,
                const std::shared_ptr<BlockPool>& pool);
 
-  // Returns one row for each place, in order, and empty rows up to `n_rows`. There is
+  // Returns one row for each frame, in order, and empty rows up to `n_rows`. There is
   // at least one part; every other part has rows.
   //
   // Throws IoError, and Errors that concern more than one record. If `row_policy` is
   // kRaise, throws the Error of the first unreadable row; otherwise appends it to
-  // `*unreadable_rows`. If the frames are in memory, they are contiguous from `frames`
+  // `*unreadable_rows`. If the frames are in memory, they are contiguous from `bytes`
   // on, with slack on both sides. Reuses the memory of `old`.
-  std::vector<Part> decode(std::span<const Place> places, std::size_t n_rows,
-                           const std::uint8_t* frames = nullptr,
+  std::vector<Part> decode(const FrameRuns& frames, std::size_t n_rows,
+                           const std::uint8_t* bytes = nullptr,
                            RowPolicy row_policy = RowPolicy::kRaise,
                            std::vector<UnreadableRow>* unreadable_rows = nullptr,
                            std::vector<Part> old = {});
@@ -87,18 +87,21 @@ class BatchDecoder {
     std::vector<std::int64_t> rows = {};  // see Part
   };
 
-  std::size_t schema_of(const Place& place) const;
-  void begin(std::span<const Place> places, std::size_t n_rows);
-  Fault read_row(const Place& place, bool is_watched, SchemaState* state,
-                 Bytes* record);
+  std::size_t schema_of(std::size_t file) const;
+  void begin(const FrameRuns& frames, std::size_t n_rows);
+  template <typename OnFault>
+  std::size_t decode_rows(const FrameRuns& frames, const std::uint8_t* bytes,
+                          const OnFault& on_fault);
+  Fault decode_record(Bytes record, bool is_watched, std::size_t schema);
   Error error_of(const SchemaState& state, const Place& place, const Fault& fault,
                  Bytes record) const;
-  Error located(const Error& error, std::size_t schema, std::span<const Place> places,
+  Error located(const Error& error, std::size_t schema, const FrameRuns& frames,
                 const std::vector<UnreadableRow>& skipped) const;
   void end_row(SchemaState* state, std::size_t row) const;
 
   std::shared_ptr<const Sources> sources_;
   RecordReader reader_;
+  FrameRuns one_frame_;  // of decode_row()
   std::vector<SchemaState> states_;
 };
 

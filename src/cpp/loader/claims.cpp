@@ -32,14 +32,14 @@ Claims::Outcome IndexedClaims::next(Claim* claim) {
 
 namespace {
 
-// Whether the places are consecutive records in file order. False for a single place.
-bool is_run(std::span<const Place> places) {
-  return places.size() > 1 &&
-         std::adjacent_find(
-             places.begin(), places.end(), [](const Place& a, const Place& b) {
-               return a.file == b.file ? b.record != a.record + 1
-                                       : b.file < a.file || b.record != 0;
-             }) == places.end();
+// Whether the frames are of consecutive records in file order. False for one frame.
+bool are_in_order(const FrameRuns& frames) {
+  return frames.size() > 1 &&
+         std::ranges::adjacent_find(
+             frames.runs, [](const FrameRun& a, const FrameRun& b) {
+               return a.file == b.file ? b.first_record != a.first_record + a.count
+                                       : b.file < a.file || b.first_record != 0;
+             }) == frames.runs.end();
 }
 
 // How many ranges of a remote store are requested ahead. This keeps all connections
@@ -50,60 +50,48 @@ constexpr std::uint64_t kMaxRangesAhead = 4096;
 // not wait for them.
 constexpr std::size_t kMaxNewSteps = 8;
 
-// Prefetches the frames at `places`, contiguous frames together. Returns the number of
-// contiguous ranges.
-std::uint64_t prefetch(FileTable* files, std::span<const Place> places) {
-  std::uint64_t n_ranges = 0;
-  for (std::size_t i = 0; i < places.size();) {
-    const Place& first = places[i];
-    std::uint64_t end = first.frame.end();
-    for (++i; i < places.size() && places[i].file == first.file &&
-              places[i].frame.offset == end;
-         ++i) {
-      end = places[i].frame.end();
-    }
+void prefetch(FileTable* files, const FrameRuns& frames) {
+  for (const FrameRun& run : frames.runs) {
     try {
-      const auto view = files->open(first.file);
-      view->will_need(first.frame.offset, end - first.frame.offset);
+      files->open(run.file)->will_need(run.begin, run.n_bytes());
     } catch (const std::exception&) {
-      break;  // the thread that reads these records reports it
+      return;  // the thread that reads these records reports it
     }
-    ++n_ranges;
   }
-  return n_ranges;
 }
 
 }  // namespace
 
 void IndexedClaims::locate(Claim* claim) const {
-  locate_step(claim->step, &claim->places);
-  claim->n_rows =
-      static_cast<std::size_t>(grid_.n_rows(claim->step, claim->places.size()));
-  const bool is_in_order = is_run(claim->places);
-  read_window_.will_read(claim->places, is_in_order && is_from_start_);
+  const FrameRuns& frames = claim->frames;
+  locate_step(claim->step, &claim->frames);
+  claim->n_rows = static_cast<std::size_t>(grid_.n_rows(claim->step, frames.size()));
+  const bool is_in_order = are_in_order(frames);
+  read_window_.will_read(frames, is_in_order && is_from_start_);
   if (is_in_order && grid_.world_size == 1) {
-    const Place& last = claim->places.back();
-    read_window_.read_ahead(last.file, last.frame.end());
+    read_window_.read_ahead(frames.runs.back().file, frames.runs.back().end);
   } else if (files_->requests() != nullptr) {
     announce_steps_after(claim->step);
   }
 }
 
-// Sets `*places` to the records of a step, and prefetches those that its order will
-// need next.
-void IndexedClaims::locate_step(std::uint64_t step, std::vector<Place>* places) const {
+// Sets `*frames` to those of a step, and prefetches those that its order will need next.
+void IndexedClaims::locate_step(std::uint64_t step, FrameRuns* frames) const {
   std::vector<std::uint64_t> numbers;
   grid_.positions(step, &numbers);
   std::vector<RecordRange> upcoming;
   order_->upcoming(numbers, &upcoming);
+  std::vector<Place> places;
   for (const RecordRange& range : upcoming) {
-    places->clear();
-    catalog_->locate_range(range.first, range.count, places);
-    prefetch(files_.get(), *places);
+    places.clear();
+    catalog_->locate_range(range.first, range.count, &places);
+    frames->assign(places);
+    prefetch(files_.get(), *frames);
   }
   order_->to_records(numbers);
-  places->clear();
-  catalog_->locate_all(numbers, places);
+  places.clear();
+  catalog_->locate_all(numbers, &places);
+  frames->assign(places);
 }
 
 // Prefetches the records of the steps after `step`, as many as fit into the memory for
@@ -129,10 +117,11 @@ void IndexedClaims::announce_steps_after(std::uint64_t step) const {
         announced.total.n_bytes >= files_->requests()->ahead_bytes()) {
       return;
     }
-    std::vector<Place> places;
-    locate_step(next, &places);
-    Size size{.n_ranges = prefetch(files_.get(), places)};
-    for (const Place& place : places) size.n_bytes += place.frame.size();
+    FrameRuns frames;
+    locate_step(next, &frames);
+    prefetch(files_.get(), frames);
+    Size size{.n_ranges = frames.runs.size()};
+    for (const FrameRun& run : frames.runs) size.n_bytes += run.n_bytes();
     announced.sizes.push_back(size);
     announced.total.n_ranges += size.n_ranges;
     announced.total.n_bytes += size.n_bytes;
@@ -198,8 +187,7 @@ Claim& SearchedClaims::current() {
   Claim& claim = spares_.front();
   if (!is_current_) {
     claim.step = step_;
-    claim.slices.clear();
-    claim.places.clear();
+    claim.frames.clear();
     is_current_ = true;
   }
   return claim;
@@ -247,14 +235,14 @@ bool StreamClaims::find() {
     return false;
   }
   Claim& claim = current();
-  claim.frames.assign(Buffer::kSlackBytes, 0);
+  claim.bytes.assign(Buffer::kSlackBytes, 0);
   if (shape_.is_counted) {
     std::vector<std::uint64_t> wanted;
     grid_.positions(claim.step, &wanted);
     const PositionRange all = grid_.range(claim.step);
     const std::uint64_t first = wanted.empty() ? all.first + all.count : wanted.front();
     while (position_ < first && skip_record()) continue;
-    while (claim.places.size() < wanted.size() && add_record(&claim)) continue;
+    while (claim.frames.size() < wanted.size() && add_record(&claim)) continue;
     while (position_ < all.first + all.count && skip_record()) continue;
     if (position_ < all.first + all.count && !grid_.pad_last) {
       throw stream_.error(Errc::kIndexMismatch,
@@ -262,19 +250,19 @@ bool StreamClaims::find() {
     }
   } else {
     while (position_ < claim.step * grid_.batch_size && skip_record()) continue;
-    while (claim.places.size() < grid_.batch_size && add_record(&claim)) continue;
-    if (claim.places.empty()) return false;
-    if (grid_.drop_last && claim.places.size() < grid_.batch_size) return false;
+    while (claim.frames.size() < grid_.batch_size && add_record(&claim)) continue;
+    if (claim.frames.size() == 0) return false;
+    if (grid_.drop_last && claim.frames.size() < grid_.batch_size) return false;
   }
-  claim.frames.insert(claim.frames.end(), Buffer::kSlackBytes, 0);
-  add_claim(claim.places.size());
+  claim.bytes.insert(claim.bytes.end(), Buffer::kSlackBytes, 0);
+  add_claim(claim.frames.size());
   return true;
 }
 
 bool StreamClaims::read(std::uint64_t bytes_max, Place* place,
-                        std::vector<std::uint8_t>* frames) {
+                        std::vector<std::uint8_t>* bytes) {
   if (is_ended_) return false;
-  is_ended_ = !stream_.next(bytes_max, place, frames);
+  is_ended_ = !stream_.next(bytes_max, place, bytes);
   if (stream_.has_gaps()) add_gaps(stream_.take_gaps());
   return !is_ended_;
 }
@@ -312,13 +300,12 @@ bool StreamClaims::add_record(Claim* claim) {
   if (window_) {
     if (!next_shuffled(&record_)) return false;
     place = record_.place;
-    claim->frames.insert(claim->frames.end(), record_.frame.begin(),
-                         record_.frame.end());
-  } else if (!read(shape_.bytes_max, &place, &claim->frames)) {
+    claim->bytes.insert(claim->bytes.end(), record_.frame.begin(), record_.frame.end());
+  } else if (!read(shape_.bytes_max, &place, &claim->bytes)) {
     return false;
   }
   ++position_;
-  claim->places.push_back(place);
+  claim->frames.add(place);
   return true;
 }
 

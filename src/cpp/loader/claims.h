@@ -22,34 +22,19 @@
 #include "loader/step_grid.h"
 #include "loader/window.h"
 #include "record/catalog.h"
+#include "record/frame_runs.h"
 #include "record/recovery.h"
 #include "record/stream.h"
 
 namespace fastrec {
 
-// Contiguous frames of a file.
-struct FrameRun {
-  std::size_t file = 0;
-  std::uint64_t first_record = 0;      // index in the file
-  std::vector<std::uint64_t> offsets;  // of each frame, and the end of the last one
-
-  std::uint64_t size() const noexcept { return offsets.size() - 1; }
-};
-
-// Consecutive frames of a run.
-struct FrameSlice {
-  std::shared_ptr<const FrameRun> run;
-  std::uint64_t first = 0, count = 0;
-};
-
 // The records of one rank in one step.
 struct Claim {
   std::uint64_t step = 0;
-  std::size_t n_rows = 0;          // of the batch, including padding
-  std::vector<FrameSlice> slices;  // which locate() converts to places
-  std::vector<Place> places;
-  // Streams only: the frames at the places, contiguous, with slack on both sides.
-  std::vector<std::uint8_t> frames;
+  std::size_t n_rows = 0;  // of the batch, including padding
+  FrameRuns frames;
+  // Streams only: the bytes of the frames, contiguous, with slack on both sides.
+  std::vector<std::uint8_t> bytes;
 };
 
 // The offsets of all frames of a file, and the end of the last one.
@@ -76,7 +61,8 @@ class Claims {
   // belong to this step and do not affect earlier claims.
   virtual Outcome next(Claim* claim) = 0;
 
-  // Fills in the places of `*claim`. Any number of threads may call this.
+  // Fills in the frames of `*claim`, if next() does not. Any number of threads may call
+  // this.
   virtual void locate(Claim* claim) const;
 
   // Returns the gaps skipped since the last call. Any thread may call this.
@@ -106,7 +92,7 @@ class IndexedClaims final : public Claims {
     std::uint64_t n_ranges = 0, n_bytes = 0;
   };
 
-  void locate_step(std::uint64_t step, std::vector<Place>* places) const;
+  void locate_step(std::uint64_t step, FrameRuns* frames) const;
   void announce_steps_after(std::uint64_t step) const;
 
   std::shared_ptr<FileTable> files_;
@@ -208,7 +194,7 @@ class StreamClaims final : public SearchedClaims {
     std::vector<std::uint8_t> frame;
   };
 
-  bool read(std::uint64_t bytes_max, Place* place, std::vector<std::uint8_t>* frames);
+  bool read(std::uint64_t bytes_max, Place* place, std::vector<std::uint8_t>* bytes);
   bool read_record(std::uint64_t bytes_max, BufferedRecord* record);
   bool next_shuffled(BufferedRecord* record);
   bool add_record(Claim* claim);

@@ -131,14 +131,14 @@ void Pipeline::claim_and_decode(WorkerState* worker) {
     if (!worker->decoder) worker->decoder.emplace(sources_, pool_);
     claims_->locate(&claimed);
     delivery.n_rows = claimed.n_rows;
-    delivery.n_valid = claimed.places.size();
-    const std::uint8_t* frames =
-        claimed.frames.empty() ? nullptr : claimed.frames.data() + Buffer::kSlackBytes;
+    delivery.n_valid = claimed.frames.size();
+    const std::uint8_t* bytes =
+        claimed.bytes.empty() ? nullptr : claimed.bytes.data() + Buffer::kSlackBytes;
     delivery.parts = worker->decoder->decode(
-        claimed.places, claimed.n_rows, frames, options_.row_policy,
+        claimed.frames, claimed.n_rows, bytes, options_.row_policy,
         &delivery.unreadable_rows, std::move(delivery.parts));
     for (const Part& part : delivery.parts) delivery.n_bytes += part.batch.n_bytes;
-    delivery.places.swap(claimed.places);
+    std::swap(delivery.frames, claimed.frames);
   } catch (...) {
     failure = std::current_exception();
   }

@@ -63,7 +63,7 @@ struct Delivery {
   // Rows that were masked, or skipped and so missing in `parts`. n_rows and n_valid
   // include both.
   std::vector<UnreadableRow> unreadable_rows = {};
-  std::vector<Place> places = {};  // of the records
+  FrameRuns frames = {};  // of the records
 };
 
 class Pipeline {

@@ -46,20 +46,13 @@ void ReadWindow::request(std::size_t file, std::uint64_t begin, std::uint64_t en
   }
 }
 
-void ReadWindow::will_read(std::span<const Place> places, bool is_in_order) {
-  for (std::size_t i = 0; i < places.size();) {
-    const Place& first = places[i];
-    std::uint64_t end = first.frame.end();
-    for (++i; i < places.size() && places[i].file == first.file &&
-              places[i].frame.offset == end;
-         ++i) {
-      end = places[i].frame.end();
-    }
-    if (end - first.frame.offset < kMinRunBytes) continue;
+void ReadWindow::will_read(const FrameRuns& frames, bool is_in_order) {
+  for (const FrameRun& run : frames.runs) {
+    if (run.n_bytes() < kMinRunBytes) continue;
     try {
-      auto view = files_->open(first.file);
+      auto view = files_->open(run.file);
       if (view->mapping() == nullptr) continue;
-      add({first.frame.offset, end, std::move(view)}, is_in_order);
+      add({run.begin, run.end, std::move(view)}, is_in_order);
     } catch (const std::exception&) {
       return;  // the thread that reads these bytes reports it
     }

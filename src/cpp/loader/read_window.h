@@ -1,4 +1,4 @@
-// ReadWindow: the places an epoch reads -> prefetch and release of the pages around.
+// ReadWindow: the frames an epoch reads -> prefetch and release of the pages around.
 //
 //   first | released | kept: kKeptBytes | read now | prefetched: kAheadBytes |
 //
@@ -17,10 +17,9 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <span>
 
 #include "file/file_view.h"
-#include "record/catalog.h"
+#include "record/frame_runs.h"
 
 namespace fastrec {
 
@@ -37,9 +36,9 @@ class ReadWindow {
   // already requested. Any thread may call this.
   void read_ahead(std::size_t file, std::uint64_t offset);
 
-  // Notes that `places` are read now. `is_in_order` means an epoch in file order from
+  // Notes that `frames` are read now. `is_in_order` means an epoch in file order from
   // its first step. Any thread may call this.
-  void will_read(std::span<const Place> places, bool is_in_order);
+  void will_read(const FrameRuns& frames, bool is_in_order);
 
  private:
   struct Range {

@@ -41,17 +41,7 @@ std::vector<FileOffsets> WalkedClaims::take_offsets() {
 }
 
 void WalkedClaims::locate(Claim* claim) const {
-  for (const FrameSlice& slice : claim->slices) {
-    const FrameRun& run = *slice.run;
-    for (std::uint64_t i = slice.first; i < slice.first + slice.count; ++i) {
-      const std::uint64_t offset = run.offsets[i];
-      claim->places.push_back({run.file,
-                               run.first_record + i,
-                               {offset, run.offsets[i + 1] - offset - kFrameBytes}});
-    }
-  }
-  claim->slices.clear();
-  read_window_.will_read(claim->places, is_from_start_);
+  read_window_.will_read(claim->frames, is_from_start_);
 }
 
 bool WalkedClaims::find() {
@@ -71,26 +61,25 @@ bool WalkedClaims::find() {
     }
     if (has_added()) return true;
   }
-  if (n_current_ != 0 && !grid_.drop_last) add_claim(n_current_);
+  const std::size_t n = current().frames.size();
+  if (n != 0 && !grid_.drop_last) add_claim(n);
   return false;
 }
 
-// Divides a run among the claims.
-void WalkedClaims::add(FrameRun run) {
-  record_ += run.size();
-  const auto shared = std::make_shared<const FrameRun>(std::move(run));
-  std::uint64_t first = std::min(n_before_, shared->size());
+// Divides the next frames of the file among the claims.
+void WalkedClaims::add(std::span<const std::uint64_t> offsets) {
+  const std::uint64_t n_frames = offsets.size() - 1;
+  std::uint64_t first = std::min(n_before_, n_frames);
   n_before_ -= first;
-  while (first < shared->size()) {
+  while (first < n_frames) {
+    FrameRuns& frames = current().frames;
     const std::uint64_t n =
-        std::min(shared->size() - first, grid_.batch_size - n_current_);
-    current().slices.push_back({shared, first, n});
+        std::min(n_frames - first, grid_.batch_size - frames.size());
+    frames.add(file_, record_ + first, offsets.subspan(first, n + 1));
     first += n;
-    n_current_ += n;
-    if (n_current_ < grid_.batch_size) return;
-    add_claim(n_current_);
-    n_current_ = 0;
+    if (frames.size() == grid_.batch_size) add_claim(grid_.batch_size);
   }
+  record_ += n_frames;
 }
 
 // Scans a window of a mapped file. False after the last one.
@@ -116,7 +105,7 @@ bool WalkedClaims::scan() {
   const std::uint64_t n = offsets.size() - 1;
   offset_ = offsets.back();
   frame_bytes_ = n == 0 ? view.size() : (offset_ - begin) / n;
-  add({file_, record_, std::move(offsets)});
+  add(offsets);
   if (is_lost || found.fault) {
     view.check_valid(offset_, std::min(kHeaderBytes, view.size() - offset_));
     throw framing_error(view, found.fault, record_);
@@ -125,12 +114,12 @@ bool WalkedClaims::scan() {
   return offset_ < view.size();
 }
 
-// Adds the offsets of a run to those of its file, unless there is a gap before it.
-void WalkedClaims::add_offsets(const FrameRun& run) {
-  std::vector<std::uint64_t>& offsets = file_offsets_;
-  const bool is_next = !offsets.empty() && offsets.back() == run.offsets.front();
-  if (!is_next) return offsets.clear();
-  offsets.insert(offsets.end(), run.offsets.begin() + 1, run.offsets.end());
+// Adds offsets to those of the file, unless there is a gap before them.
+void WalkedClaims::add_to_file(std::span<const std::uint64_t> offsets) {
+  const bool is_next =
+      !file_offsets_.empty() && file_offsets_.back() == offsets.front();
+  if (!is_next) return file_offsets_.clear();
+  file_offsets_.insert(file_offsets_.end(), offsets.begin() + 1, offsets.end());
 }
 
 // Keeps the offsets in a remote file, which are its index, unless there is a gap.
@@ -145,24 +134,24 @@ void WalkedClaims::end_file() {
 // the last frame.
 bool WalkedClaims::walk() {
   install_guard();
-  FrameRun run{file_, record_, {}};
+  std::vector<std::uint64_t> offsets;  // of contiguous frames, and their end
   const auto end_run = [&] {
-    if (run.offsets.empty()) return;
-    if (view_->requests() != nullptr) add_offsets(run);
-    add(std::move(run));
-    run = {file_, record_, {}};
+    if (offsets.empty()) return;
+    if (view_->requests() != nullptr) add_to_file(offsets);
+    add(offsets);
+    offsets.clear();
   };
   bool is_more = true;
   try {
     Frame frame;
-    for (std::uint64_t n = grid_.batch_size - n_current_; n != 0; --n) {
+    for (std::uint64_t n = grid_.batch_size - current().frames.size(); n != 0; --n) {
       is_more = walk_.next(&frame);
       if (walk_.has_gaps()) add_gaps(walk_.take_gaps());
       if (!is_more) break;
       read_window_.read_ahead(file_, frame.offset);
-      if (!run.offsets.empty() && run.offsets.back() != frame.offset) end_run();
-      if (run.offsets.empty()) run.offsets.push_back(frame.offset);
-      run.offsets.push_back(frame.end());
+      if (!offsets.empty() && offsets.back() != frame.offset) end_run();
+      if (offsets.empty()) offsets.push_back(frame.offset);
+      offsets.push_back(frame.end());
     }
   } catch (...) {
     end_run();

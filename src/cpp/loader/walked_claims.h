@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "loader/claims.h"
@@ -38,8 +39,8 @@ class WalkedClaims final : public SearchedClaims {
   bool find() override;
   bool scan();
   bool walk();
-  void add(FrameRun run);
-  void add_offsets(const FrameRun& run);
+  void add(std::span<const std::uint64_t> offsets);
+  void add_to_file(std::span<const std::uint64_t> offsets);
   void end_file();
 
   const std::shared_ptr<FileTable> files_;
@@ -57,8 +58,7 @@ class WalkedClaims final : public SearchedClaims {
   std::uint64_t record_ = 0;              // its index in the file
   std::uint64_t window_bytes_;
   std::uint64_t frame_bytes_ = UINT64_MAX >> 16;  // mean size in the last window
-  std::uint64_t n_before_;       // records still to drop before the first step
-  std::uint64_t n_current_ = 0;  // records in the current claim
+  std::uint64_t n_before_;  // records still to drop before the first step
   // The offsets of all frames of a remote file; empty if it has a gap.
   std::vector<std::uint64_t> file_offsets_;
 

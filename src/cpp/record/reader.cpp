@@ -24,9 +24,9 @@ constexpr std::size_t kGatheredBytes = std::size_t{16} << 10;
 // The number of files without a descriptor that each reader caches.
 constexpr std::size_t kMaxMapped = 256;
 
-// The beginning of each mapped record is prefetched this many records ahead; 4 to 16
+// The beginning of each mapped run is prefetched this many runs ahead; 4 to 16
 // are equally fast. The hardware prefetcher loads the rest.
-constexpr std::size_t kPrefetchPlaces = 8;
+constexpr std::size_t kPrefetchRuns = 8;
 constexpr std::uint64_t kPrefetchBytes = 1024;
 
 // How many runs are requested to find out whether the files are in memory.
@@ -39,20 +39,35 @@ constexpr std::uint64_t kScanBytes = std::uint64_t{1} << 20;
 
 RecordReader::RecordReader(std::shared_ptr<FileTable> files)
     : files_(std::move(files)),
-      mapped_(std::bit_ceil(std::min(files_->size(), kMaxMapped))) {}
+      mapped_(std::bit_ceil(std::min(files_->size(), kMaxMapped))),
+      payload_bytes_max_(std::min(kMaxPayloadBytes, files_->record_bytes_max())) {}
 
 std::uint64_t RecordReader::block_bytes(const FileView& view) noexcept {
   return view.mapping() != nullptr ? kMappedBlockBytes : kPreadBlockBytes;
 }
 
-void RecordReader::start(std::span<const Place> places, const std::uint8_t* frames) {
-  places_ = places;
-  next_ = 0;
-  block_end_place_ = 0;
-  if (frames != nullptr) return start_block(frames);
+void RecordReader::start(std::span<const Place> places, const std::uint8_t* bytes) {
+  own_frames_.assign(places);
+  start(own_frames_, bytes);
+}
+
+void RecordReader::start(const FrameRuns& frames, const std::uint8_t* bytes) {
+  frames_ = &frames;
+  places_ = PlaceCursor(&frames);
+  n_returned_ = n_loaded_ = run_ = n_in_run_ = 0;
+  next_offset_ = frames.runs.empty() ? 0 : frames.runs.front().begin;
+  is_short_ = false;
+  block_ = {};
+  if (bytes != nullptr) {
+    std::uint64_t n_bytes = 0;
+    for (const FrameRun& run : frames.runs) n_bytes += run.n_bytes();
+    rest_ = {bytes, n_bytes};
+    n_loaded_ = frames.size();
+    return;
+  }
   install_guard();
   request_scattered();
-  for (std::size_t place = 0; place < kPrefetchPlaces; ++place) prefetch(place);
+  for (std::size_t run = 0; run < kPrefetchRuns; ++run) prefetch(run);
 }
 
 const FileView* RecordReader::find(std::size_t file) const noexcept {
@@ -72,43 +87,33 @@ const FileView* RecordReader::open(std::size_t file) {
   return kept.view.get();
 }
 
-void RecordReader::prefetch(std::size_t place) const noexcept {
-  if (place >= places_.size()) return;
-  const Frame& frame = places_[place].frame;
-  const FileView* view = find(places_[place].file);
-  if (view == nullptr) return;
-  view->prefetch(frame.offset,
-                 std::min(frame.length, kPrefetchBytes - kFrameBytes) + kFrameBytes);
+void RecordReader::prefetch(std::size_t run) const noexcept {
+  if (run >= frames_->runs.size()) return;
+  const FrameRun& next = frames_->runs[run];
+  if (const FileView* view = find(next.file)) {
+    view->prefetch(next.begin, std::min(next.n_bytes(), kPrefetchBytes));
+  }
 }
 
-// Requests scattered places ahead, so that the disk or the store reads many of them in
+// Requests scattered runs ahead, so that the disk or the store reads many of them in
 // parallel.
 void RecordReader::request_scattered() {
-  if (places_.size() < 2) return;
+  if (frames_->size() < 2) return;
   const std::uint64_t n_disk_reads = count_disk_reads();
   const bool is_warm = n_disk_reads == n_disk_reads_ && !is_remote_;
   n_disk_reads_ = n_disk_reads;
   if (is_warm) return;
 
   std::size_t n_requested = 0;
-  std::size_t end = 0;  // of a run of adjacent records
-  while (end < places_.size()) {
-    const std::size_t begin = end;
-    const Place& first = places_[begin];
-    std::uint64_t run_bytes = first.frame.size();
-    ++end;
-    while (end < places_.size() && places_[end].file == first.file &&
-           places_[end].frame.offset == first.frame.offset + run_bytes) {
-      run_bytes += places_[end++].frame.size();
-    }
+  for (const FrameRun& run : frames_->runs) {
     try {
-      const FileView* view = open(first.file);
+      const FileView* view = open(run.file);
       // The readahead of the kernel is better for a sequential scan.
-      const bool is_scan = run_bytes > kScanBytes || end - begin == places_.size();
+      const bool is_scan = run.n_bytes() > kScanBytes || run.count == frames_->size();
       if (is_scan && view->requests() == nullptr) continue;
-      view->read_ahead(first.frame.offset, run_bytes);
+      view->read_ahead(run.begin, run.n_bytes());
     } catch (const std::exception&) {
-      continue;  // next() throws it again if it reads this place
+      continue;  // next_block() throws it again if it reads this run
     }
     ++n_requested;
     if (n_requested == kProbes && !is_remote_ && count_disk_reads() == n_disk_reads) {
@@ -117,95 +122,96 @@ void RecordReader::request_scattered() {
   }
 }
 
-// Makes one block of all places.
-void RecordReader::start_block(const std::uint8_t* frames) {
-  n_read_ = n_intact_ = 0;
-  lengths_.clear();
-  std::size_t n_bytes = 0;
-  for (const Place& place : places_) {
-    lengths_.push_back(place.frame.length);
-    n_bytes += place.frame.size();
-  }
-  rest_ = {frames, n_bytes};
-  block_end_place_ = places_.size();
-}
-
 // A stale or forged index may point anywhere.
 Fault RecordReader::check_place(const FileView& view, const Frame& frame) const {
   if (frame.offset > view.size() || view.size() - frame.offset < kFrameBytes ||
       frame.length > view.size() - frame.offset - kFrameBytes) {
     return {.code = Errc::kIndexPastEnd, .offset = frame.offset, .found = view.size()};
   }
-  const std::uint64_t payload_bytes_max =
-      std::min(kMaxPayloadBytes, files_->record_bytes_max());
-  if (frame.length > payload_bytes_max) {
+  if (frame.length > payload_bytes_max_) {
     return {.code = Errc::kRecordTooLarge,
             .offset = frame.offset,
             .found = frame.length,
-            .expected = payload_bytes_max};
+            .expected = payload_bytes_max_};
   }
   return {};
 }
 
-// Copies the frames of the next places to the buffer: adjacent frames, and if these are
-// few, also other frames of mapped files.
-Fault RecordReader::load_block() {
-  const Place& first = places_[next_];
-  const FileView& view = *open(first.file);
-  const Frame& frame = first.frame;
-  if (Fault fault = check_place(view, frame)) return fault;
+// Notes that the next frames are loaded. They end in the current run.
+void RecordReader::move(std::size_t n_frames, std::uint64_t n_bytes) {
+  n_loaded_ += n_frames;
+  n_in_run_ += n_frames;
+  next_offset_ += n_bytes;
+  if (n_in_run_ < frames_->runs[run_].count) return;
+  n_in_run_ = 0;
+  if (++run_ < frames_->runs.size()) next_offset_ = frames_->runs[run_].begin;
+}
 
-  const std::uint64_t max_bytes = block_bytes(view);
-  std::uint64_t n_bytes = frame.size();
-  lengths_.assign(1, frame.length);
-  std::size_t place = next_ + 1;
-  for (; place < places_.size(); ++place) {
-    const Place& next = places_[place];
-    if (next.file != first.file || next.frame.offset != frame.offset + n_bytes ||
-        check_place(view, next.frame) || next.frame.end() - frame.offset > max_bytes) {
-      break;
-    }
-    n_bytes += next.frame.size();
-    lengths_.push_back(next.frame.length);
+// Copies the next frames to the buffer: those of one run, and if these are few, also
+// other runs of mapped files.
+Fault RecordReader::load_block() {
+  const FrameRun& run = frames_->runs[run_];
+  const FileView& view = *open(run.file);
+  const Frame first = next_frame();
+  rest_ = {};
+  is_short_ = false;
+  if (Fault fault = check_place(view, first)) {
+    move(1, first.size());
+    return fault;
   }
-  block_end_place_ = place;
-  n_read_ = n_intact_ = 0;
+  const auto lengths =
+      std::span(frames_->lengths).subspan(n_loaded_, run.count - n_in_run_);
+  std::uint64_t n_bytes = first.size();
+  const std::uint64_t bytes_max =
+      std::min(std::max(block_bytes(view), n_bytes), view.size() - first.offset);
+  std::size_t n = 1;
+  while (n < lengths.size() && lengths[n] <= payload_bytes_max_ &&
+         lengths[n] + kFrameBytes <= bytes_max - n_bytes) {
+    n_bytes += lengths[n++] + kFrameBytes;
+  }
   if (view.mapping() == nullptr) {
-    rest_ = view.copy(frame.offset, n_bytes, &buffer_);
+    rest_ = view.copy(first.offset, n_bytes, &buffer_);
     // If the file was truncated after it was opened, check() returns a fault.
-    if (rest_.size() < n_bytes) lengths_.clear();
+    is_short_ = rest_.size() < n_bytes;
+    move(n, n_bytes);
     return {};
   }
   const MutableBytes room = buffer_.room(std::max(n_bytes, kGatheredBytes));
-  prefetch(place + kPrefetchPlaces - 1);
-  rest_ = room.first(view.copy(frame.offset, n_bytes, &buffer_).size() +
-                     gather(room.subspan(n_bytes)));
+  prefetch(run_ + kPrefetchRuns);
+  const std::size_t n_copied = view.copy(first.offset, n_bytes, &buffer_).size();
+  move(n, n_bytes);
+  rest_ = room.first(n_copied + (n_in_run_ == 0 ? gather(room.subspan(n_bytes)) : 0));
   return {};
 }
 
-// Extends the block by copying frames of mapped files to `room`. Returns their size in
+// Extends the block by copying runs of mapped files to `room`. Returns their size in
 // bytes.
 std::size_t RecordReader::gather(MutableBytes room) {
   std::size_t n_bytes = 0;
-  for (; block_end_place_ < places_.size(); ++block_end_place_) {
-    const Place& place = places_[block_end_place_];
-    const FileView* view = find(place.file);
+  while (run_ < frames_->runs.size()) {
+    const FrameRun& run = frames_->runs[run_];
+    const std::uint64_t n_here = run.n_bytes();
+    const FileView* view = find(run.file);
     if (view == nullptr || view->mapping() == nullptr ||
-        check_place(*view, place.frame) || place.frame.size() > room.size() - n_bytes) {
+        n_here > room.size() - n_bytes || run.begin > view->size() ||
+        n_here > view->size() - run.begin ||
+        !std::ranges::all_of(
+            std::span(frames_->lengths).subspan(n_loaded_, run.count),
+            [this](std::uint64_t length) { return length <= payload_bytes_max_; })) {
       break;
     }
-    prefetch(block_end_place_ + kPrefetchPlaces);
-    const std::uint8_t* frame = view->mapping()->bytes().data() + place.frame.offset;
-    std::memcpy(room.data() + n_bytes, frame, place.frame.size());
+    prefetch(run_ + kPrefetchRuns);
+    std::memcpy(room.data() + n_bytes, view->mapping()->bytes().data() + run.begin,
+                n_here);
     // A lost frame starts the next block, which throws.
-    if (view->mapping()->n_valid() < place.frame.end()) break;
-    n_bytes += place.frame.size();
-    lengths_.push_back(place.frame.length);
+    if (view->mapping()->n_valid() < run.end) break;
+    n_bytes += n_here;
+    move(run.count, n_here);
   }
   return n_bytes;
 }
 
-// Verifies the next frame of the block, which belongs to `place`.
+// Verifies the next frame in memory, which belongs to `place`.
 Fault RecordReader::check(const Place& place) const {
   const Frame& frame = place.frame;
   const std::uint64_t n_here = rest_.size();
@@ -240,46 +246,47 @@ Fault RecordReader::judged(const Fault& fault, const Place& place) {
   return {.code = Errc::kIndexMismatch, .offset = place.frame.offset};
 }
 
-Fault RecordReader::next(Bytes* payload) {
-  if (next_ >= block_end_place_) {
-    if (Fault fault = load_block()) return judged(fault, places_[next_++]);
+Fault RecordReader::next_block(VerifiedBlock* block) {
+  *block = {};
+  if (n_returned_ == n_loaded_) {
+    if (Fault fault = load_block()) return judged(fault, places_.at(n_returned_++));
   }
-  if (n_read_ == n_intact_ && n_read_ < lengths_.size()) {
-    n_intact_ +=
-        kernel_.count_intact(rest_.data(), std::span(lengths_).subspan(n_read_));
-  }
-  const Place& place = places_[next_++];
-  const Frame& frame = place.frame;
-  const Bytes bytes = rest_.first(std::min<std::uint64_t>(rest_.size(), frame.size()));
+  const auto lengths =
+      std::span(frames_->lengths).subspan(n_returned_, n_loaded_ - n_returned_);
+  std::size_t n = is_short_ ? 0 : kernel_.count_intact(rest_.data(), lengths);
   Fault fault;
-  if (n_read_ == n_intact_) [[unlikely]] {
+  if (n == 0) [[unlikely]] {
+    const Place place = places_.at(n_returned_);
     fault = check(place);
-    ++n_intact_;
+    if (fault) fault = judged(fault, place);
+    n = 1;
   }
-  ++n_read_;
-  rest_ = rest_.subspan(bytes.size());
-  if (fault) [[unlikely]]
-    return judged(fault, place);
-  *payload = bytes.subspan(kHeaderBytes, frame.length);
-  return {};
+  n_returned_ += n;
+  if (!fault) *block = {rest_.data(), lengths.first(n)};
+  std::uint64_t n_bytes = n * kFrameBytes;
+  for (const std::uint64_t length : lengths.first(n)) n_bytes += length;
+  rest_ = rest_.subspan(std::min<std::uint64_t>(rest_.size(), n_bytes));
+  return fault;
 }
 
 Bytes RecordReader::next_mapped(std::size_t n_bytes_min) {
-  if (next_ < block_end_place_) return {};
-  const Place& place = places_[next_];
-  if (place.frame.length < n_bytes_min) return {};
-  const FileView& view = *open(place.file);
-  if (view.mapping() == nullptr || check_place(view, place.frame)) return {};
-  return view.mapping()->bytes().subspan(place.frame.offset, place.frame.size());
+  if (n_returned_ != n_loaded_ || next_frame().length < n_bytes_min) return {};
+  const FileView& view = *open(frames_->runs[run_].file);
+  const Frame frame = next_frame();
+  if (view.mapping() == nullptr || check_place(view, frame)) return {};
+  return view.mapping()->bytes().subspan(frame.offset, frame.size());
 }
 
 void RecordReader::skip_mapped() {
-  const Place& place = places_[next_++];
-  const FileView& view = *find(place.file);
-  const std::uint64_t n_bytes = place.frame.size();
-  view.check_valid(place.frame.offset, n_bytes);
-  if (n_bytes >= FileView::kReleasedBytes) view.release(place.frame.offset, n_bytes);
-  prefetch(next_ + kPrefetchPlaces - 1);
+  const FileView& view = *find(frames_->runs[run_].file);
+  const Frame frame = next_frame();
+  move(1, frame.size());
+  n_returned_ = n_loaded_;
+  view.check_valid(frame.offset, frame.size());
+  if (frame.size() >= FileView::kReleasedBytes) {
+    view.release(frame.offset, frame.size());
+  }
+  prefetch(run_ + kPrefetchRuns - 1);
 }
 
 std::uint32_t stored_payload_crc(const Place& place, FileTable* files) {

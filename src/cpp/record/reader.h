@@ -1,8 +1,8 @@
-// Reader: places -> verified payloads.
+// Reader: runs of frames -> verified payloads.
 //
 // The reader copies frames to private memory and verifies the copy, so that concurrent
-// changes to the file cannot affect a returned payload. It copies and verifies adjacent
-// frames together, in blocks that stay in the CPU's cache.
+// changes to the file cannot affect a returned payload. It copies and verifies frames
+// in blocks that stay in the CPU's cache.
 #pragma once
 
 #include <memory>
@@ -12,37 +12,63 @@
 #include <vector>
 
 #include "file/file_view.h"
-#include "record/catalog.h"
+#include "record/frame_runs.h"
 
 namespace fastrec {
+
+// Contiguous verified frames in private memory, with Buffer::kSlackBytes of readable
+// slack on both sides.
+struct VerifiedBlock {
+  const std::uint8_t* frame = nullptr;     // the first one
+  std::span<const std::uint64_t> lengths;  // of the payloads
+
+  bool empty() const noexcept { return lengths.empty(); }
+
+  // Removes the first frame and returns its payload.
+  Bytes pop() noexcept {
+    const Bytes payload(frame + kHeaderBytes, lengths.front());
+    frame = payload.data() + payload.size() + kFooterBytes;
+    lengths = lengths.subspan(1);
+    return payload;
+  }
+};
 
 class RecordReader {
  public:
   explicit RecordReader(std::shared_ptr<FileTable> files);
 
-  // The block size for adjacent records.
+  // The block size for contiguous frames.
   static std::uint64_t block_bytes(const FileView& view) noexcept;
 
-  // Starts to read `places`, which must stay alive until the last call of next(). If
+  // Starts to read `frames`, which must stay alive until the last call of next(). If
   // they are scattered over a disk, or in a remote store, requests all of them at once.
   //
-  // If the caller has already read the frames, it passes them as `frames`: contiguous,
-  // in the order of the places, with slack on both sides.
-  void start(std::span<const Place> places, const std::uint8_t* frames = nullptr);
+  // If the caller has already read them, it passes their `bytes`: contiguous, with slack
+  // on both sides.
+  void start(const FrameRuns& frames, const std::uint8_t* bytes = nullptr);
+  void start(std::span<const Place> places, const std::uint8_t* bytes = nullptr);
 
-  // Reads the payload at the next place. `*payload` has Buffer::kSlackBytes of readable
-  // slack on both sides, including the rest of its verified frame, and is valid until
-  // the next call. After a fault, the next call reads the next place.
+  // Reads the next records, at least one. `*block` is valid until the next call. A fault
+  // is that of the next record; the next call reads the one after it.
   //
   // If there is no frame at a place of an index, the file is walked: the fault is
   // kIndexMismatch if the index is stale. Offsets of faults count from the beginning of
   // the file. Throws IoError, Error if mapped pages were lost, and what
   // check_interrupt() throws.
-  Fault next(Bytes* payload);
+  Fault next_block(VerifiedBlock* block);
 
-  // Returns the mapped frame at the next place, unverified and subject to concurrent
-  // changes; empty if it is not mapped or has less than `n_bytes_min` bytes. Throws
-  // like next().
+  // The same, one record at a time.
+  Fault next(Bytes* payload) {
+    if (block_.empty()) {
+      if (Fault fault = next_block(&block_)) return fault;
+    }
+    *payload = block_.pop();
+    return {};
+  }
+
+  // Returns the next frame in the mapping, unverified and subject to concurrent changes;
+  // empty if it is not mapped, was copied already, or has a payload of less than
+  // `n_bytes_min` bytes. Throws like next_block().
   Bytes next_mapped(std::size_t n_bytes_min);
 
   // Moves past the frame that next_mapped() returned. Throws Error if mapped pages were
@@ -59,31 +85,38 @@ class RecordReader {
     std::shared_ptr<const FileView> view;
   };
 
-  void start_block(const std::uint8_t* frames);
   Fault load_block();
   std::size_t gather(MutableBytes room);
+  void move(std::size_t n_frames, std::uint64_t n_bytes);
+  Frame next_frame() const { return {next_offset_, frames_->lengths[n_loaded_]}; }
   Fault check_place(const FileView& view, const Frame& frame) const;
   Fault check(const Place& place) const;
   Fault judged(const Fault& fault, const Place& place);
   const FileView* find(std::size_t file) const noexcept;
   const FileView* open(std::size_t file);
-  void prefetch(std::size_t place) const noexcept;
+  void prefetch(std::size_t run) const noexcept;
   void request_scattered();
 
   std::shared_ptr<FileTable> files_;
   // The slot of a file is its number modulo the size, a power of two.
   std::vector<OpenFile> mapped_;
   OpenFile read_;  // the last file read by pread; it holds a descriptor
-  std::span<const Place> places_;
-  std::size_t next_ = 0;
+  const std::uint64_t payload_bytes_max_;
+  const FrameRuns* frames_ = nullptr;
+  FrameRuns own_frames_;
+  PlaceCursor places_;  // of faults
+  std::size_t n_returned_ = 0;
+  // Frames that were copied to memory. The next one is in run run_, at next_offset_.
+  std::size_t n_loaded_ = 0;
+  std::size_t run_ = 0;
+  std::size_t n_in_run_ = 0;  // loaded
+  std::uint64_t next_offset_ = 0;
   Buffer buffer_;
   const Crc32cKernel& kernel_ = crc32c_kernel();
-  std::size_t block_end_place_ = 0;     // the first place after the block
-  std::vector<std::uint64_t> lengths_;  // of the payloads; empty if the block is short
-  std::size_t n_read_ = 0;              // frames of the block returned so far
-  std::size_t n_intact_ = 0;            // frames verified so far, at least n_read_
-  Bytes rest_;                          // the block from the next frame on
-  bool is_remote_ = false;              // of any opened file
+  Bytes rest_;              // loaded and not returned
+  bool is_short_ = false;   // `rest_` ends before the last frame
+  VerifiedBlock block_;     // of next()
+  bool is_remote_ = false;  // of any opened file
   // The counter at the last start(). While it does not change, files are in memory.
   std::optional<std::uint64_t> n_disk_reads_;
 };
