@@ -125,6 +125,17 @@ std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
       end_record(&states_[next_schema()], fault, {});
     }
     while (!block.empty()) {
+      if (states_.size() == 1 && !is_watched && block.lengths.size() > 1) {
+        SchemaState& state = states_.front();
+        VerifiedBlock rest = block;
+        const BytesWithSlack first(rest.pop()), second(rest.pop());
+        if (state.decoder.decode_pair(first, second, state.n_filled, &state.builder)) {
+          end_record(&state, {}, {});
+          end_record(&state, {}, {});
+          block = rest;
+          continue;
+        }
+      }
       const Bytes record = block.pop();
       const std::size_t schema = next_schema();
       Fault fault = decode_record(record, is_watched, schema);
