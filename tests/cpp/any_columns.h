@@ -120,7 +120,7 @@ inline std::string row_of(const std::vector<Owned>& columns, std::size_t row) {
   }
   ExampleEncoder encoder;
   std::string out(encoder.measure(features), '?');
-  encoder.store(features, reinterpret_cast<std::uint8_t*>(out.data()));
+  encoder.store(reinterpret_cast<std::uint8_t*>(out.data()));
   return out;
 }
 

@@ -224,7 +224,7 @@ void check_examples(Choices choices) {
   const bool is_fast = choices.yes();
   const Row row = row_from(reader.columns(), &choices);
   Content record(encoder.measure(row.context));
-  encoder.store(row.context, record.data());
+  encoder.store(record.data());
   reader.check(record, row.content, is_fast);
 }
 
@@ -234,7 +234,7 @@ void check_sequences(Choices choices) {
   const bool is_fast = choices.yes();
   const Row row = row_from(reader.columns(), &choices);
   Content record(encoder.measure(row.context, row.lists));
-  encoder.store(row.context, row.lists, record.data());
+  encoder.store(record.data());
   reader.check(record, row.content, is_fast);
 }
 

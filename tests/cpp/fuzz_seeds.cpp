@@ -73,7 +73,7 @@ std::string example(std::int64_t i) {
   std::vector<std::uint8_t> record;
   ExampleEncoder encoder;
   record.resize(encoder.measure(features));
-  encoder.store(features, record.data());
+  encoder.store(record.data());
   return std::string(as_text(record));
 }
 

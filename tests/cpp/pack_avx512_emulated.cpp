@@ -11,12 +11,8 @@
 #define kernels emulated_kernels
 
 namespace fastrec::emulated_kernels {
-
-std::uint8_t* pack_avx2(const std::uint8_t* values, std::size_t n,
-                        std::uint8_t* out) noexcept {
-  return pack_kernels().back().pack(values, n, out);
-}
-
+extern const PackKernel kPackAvx512;
+const PackKernel& kPackAvx2 = pack_kernels().back();
 }  // namespace fastrec::emulated_kernels
 
 #include "wire/pack_avx512.cpp"
@@ -24,8 +20,9 @@ std::uint8_t* pack_avx2(const std::uint8_t* values, std::size_t n,
 namespace fastrec::testing {
 
 PackKernel emulated_avx512_pack() {
-  return {"avx512_emulated", Isa::kPortable, emulated_kernels::pack_avx512,
-          emulated_kernels::spread_avx512};
+  PackKernel kernel = emulated_kernels::kPackAvx512;
+  kernel.name = "avx512_emulated";
+  return kernel;
 }
 
 }  // namespace fastrec::testing

@@ -1,11 +1,10 @@
 #include "base/cpu.h"
 
-#include <array>
-#include <cstddef>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -38,47 +37,39 @@ bool has_fast_pext() noexcept {
 }
 #endif
 
-class SupportedIsas {
- public:
-  // Levels are added best first. Each requires every extension that its kernels use.
-  SupportedIsas() noexcept {
+// Each level requires every extension that its kernels use.
+std::vector<Isa> find_supported_isas() {
+  std::vector<Isa> isas;
+  const auto add_if = [&](Isa isa, bool is_supported) {
+    if (is_supported) isas.push_back(isa);
+  };
 #if defined(__x86_64__)
-    // A static constructor may call this before the compiler's runtime has detected the
-    // CPU.
-    __builtin_cpu_init();
-    const bool has_sse42 =
-        __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
-    // "avx2" and "avx512f" include that the system saves the wide registers.
-    const bool has_avx2 = has_sse42 && __builtin_cpu_supports("avx2") &&
-                          __builtin_cpu_supports("bmi") &&
-                          __builtin_cpu_supports("popcnt") && has_fast_pext();
-    const bool has_vpclmul = has_avx2 && __builtin_cpu_supports("vpclmulqdq");
-    add_if(Isa::kAvx512, has_vpclmul && __builtin_cpu_supports("avx512f") &&
-                             __builtin_cpu_supports("avx512bw") &&
-                             __builtin_cpu_supports("avx512cd") &&
-                             __builtin_cpu_supports("avx512vbmi") &&
-                             __builtin_cpu_supports("avx512vbmi2"));
-    add_if(Isa::kVpclmul, has_vpclmul);
-    add_if(Isa::kAvx2, has_avx2);
-    add_if(Isa::kSse42, has_sse42);
+  // A static constructor may call this before the compiler's runtime has detected the
+  // CPU.
+  __builtin_cpu_init();
+  const bool has_sse42 =
+      __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+  // "avx2" and "avx512f" include that the system saves the wide registers.
+  const bool has_avx2 = has_sse42 && __builtin_cpu_supports("avx2") &&
+                        __builtin_cpu_supports("bmi") &&
+                        __builtin_cpu_supports("popcnt") && has_fast_pext();
+  const bool has_vpclmul = has_avx2 && __builtin_cpu_supports("vpclmulqdq");
+  add_if(Isa::kAvx512, has_vpclmul && __builtin_cpu_supports("avx512f") &&
+                           __builtin_cpu_supports("avx512bw") &&
+                           __builtin_cpu_supports("avx512cd") &&
+                           __builtin_cpu_supports("avx512vbmi") &&
+                           __builtin_cpu_supports("avx512vbmi2"));
+  add_if(Isa::kVpclmul, has_vpclmul);
+  add_if(Isa::kAvx2, has_avx2);
+  add_if(Isa::kSse42, has_sse42);
 #elif defined(__aarch64__) && defined(__linux__)
-    add_if(Isa::kArm64, (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0);
+  add_if(Isa::kArm64, (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0);
 #elif defined(__aarch64__) && defined(__APPLE__)
-    add_if(Isa::kArm64, true);  // every Apple CPU has the extension
+  add_if(Isa::kArm64, true);  // every Apple CPU has the extension
 #endif
-    add_if(Isa::kPortable, true);
-  }
-
-  std::span<const Isa> list() const noexcept { return {isas_.data(), count_}; }
-
- private:
-  void add_if(Isa isa, bool supported) noexcept {
-    if (supported) isas_[count_++] = isa;
-  }
-
-  std::array<Isa, 8> isas_{};
-  std::size_t count_ = 0;
-};
+  add_if(Isa::kPortable, true);
+  return isas;
+}
 
 Isa choose() {
   const std::span<const Isa> supported = supported_isas();
@@ -98,8 +89,8 @@ Isa choose() {
 }  // namespace
 
 std::span<const Isa> supported_isas() noexcept {
-  static const SupportedIsas supported;
-  return supported.list();
+  static const std::vector<Isa> supported = find_supported_isas();
+  return supported;
 }
 
 Isa active_isa() {

@@ -9,6 +9,7 @@
 // the registers they use.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -40,6 +41,14 @@ std::span<const Isa> supported_isas() noexcept;
 // Throws std::invalid_argument if FASTREC_ISA names an unsupported level, so that a
 // benchmark cannot measure a different one by mistake.
 Isa active_isa();
+
+// The kernels that need at most `isa`, of a table of `all`, best first.
+template <typename Kernel, std::size_t n>
+std::span<const Kernel> kernels_up_to(Isa isa, const Kernel (&all)[n]) noexcept {
+  std::span<const Kernel> kernels(all);
+  while (kernels.front().isa > isa) kernels = kernels.subspan(1);
+  return kernels;
+}
 
 }  // namespace fastrec
 

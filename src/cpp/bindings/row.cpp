@@ -96,12 +96,6 @@ std::uint64_t Row::measure() {
                       : encoder_.measure(context);
 }
 
-void Row::store(std::uint8_t* out) const noexcept {
-  const std::span context(features_.data(), n_context_);
-  is_sequence_ ? encoder_.store(context, list_values_, out)
-               : encoder_.store(context, out);
-}
-
 // Points every feature to its values, which no longer move.
 void Row::view_values() {
   std::size_t n_strings = 0, n_floats = 0, n_ints = 0;

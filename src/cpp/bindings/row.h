@@ -36,7 +36,7 @@ class Row {
 
   // See ExampleEncoder.
   std::uint64_t measure();
-  void store(std::uint8_t* out) const noexcept;
+  void store(std::uint8_t* out) const noexcept { encoder_.store(out); }
 
   // Empties the row but keeps its memory. Needs the GIL.
   void clear() noexcept;

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,27 +49,21 @@ struct FeatureListValues {
 // Reuses its scratch memory for every row.
 class ExampleEncoder {
  public:
-  // Returns the size of the Example of `features` in bytes. Throws std::length_error
-  // from 2 GiB on, which protobuf cannot read.
-  std::uint64_t measure(std::span<const FeatureValues> features);
+  // Returns the size in bytes of the Example of `features`, or with `lists` of the
+  // SequenceExample. Throws std::length_error from 2 GiB on, which protobuf cannot read.
+  std::uint64_t measure(
+      std::span<const FeatureValues> features,
+      std::optional<std::span<const FeatureListValues>> lists = std::nullopt);
 
-  // Stores the Example that was measured last. Its integers must not have changed
-  // since, because their sizes depend on their values.
-  void store(std::span<const FeatureValues> features, std::uint8_t* out) const noexcept;
-
-  // The same for a SequenceExample.
-  std::uint64_t measure(std::span<const FeatureValues> context,
-                        std::span<const FeatureListValues> lists);
-  void store(std::span<const FeatureValues> context,
-             std::span<const FeatureListValues> lists,
-             std::uint8_t* out) const noexcept;
+  // Stores the record that was measured last. Its values must still be in place, and its
+  // integers unchanged, because their sizes depend on their values.
+  void store(std::uint8_t* out) const noexcept;
 
  private:
-  std::uint64_t measure_features(std::span<const FeatureValues> features);
-  static std::uint8_t* store_features(std::span<const FeatureValues> features,
-                                      const std::uint64_t* value_bytes,
-                                      std::uint8_t* out) noexcept;
+  std::uint64_t measure_feature(const FeatureValues& feature);
 
+  std::span<const FeatureValues> features_;
+  std::optional<std::span<const FeatureListValues>> lists_;
   // The values of each feature and step, without the tag and length of the list.
   std::vector<std::uint64_t> value_bytes_;
   std::vector<std::uint64_t> list_bytes_;

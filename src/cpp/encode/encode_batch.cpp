@@ -7,6 +7,7 @@
 
 #include "base/prefetch.h"
 #include "base/word.h"
+#include "batch/growing_array.h"
 #include "record/framing.h"
 #include "wire/entry.h"
 #include "wire/pack.h"
@@ -40,27 +41,16 @@ Bytes string_at(const ColumnValues& column, std::size_t i) noexcept {
                                static_cast<std::size_t>(column.offsets[i + 1]) - begin);
 }
 
-// The size of a list with `values` bytes of values; adds the framing of a packed run.
-std::uint64_t list_size(FeatureKind kind, std::uint64_t values) noexcept {
-  if (kind == FeatureKind::kBytes || values == 0) return values;
-  return field_size(values);
+bool has_feature(const ColumnValues& column, std::size_t row) noexcept {
+  return column.present.empty() || column.present[row] != 0;
 }
 
-// The size of the message Feature with `values` bytes of values.
-std::uint64_t feature_size(FeatureKind kind, std::uint64_t values) noexcept {
-  return field_size(list_size(kind, values));
-}
-
-// Stores everything before the values.
-std::uint8_t* store_head(const ColumnValues& column, std::uint64_t values,
-                         std::uint8_t* out) noexcept {
-  const std::uint64_t list = list_size(column.kind, values);
-  out = open_entry(as_bytes(column.key), field_size(list), out);
-  out = open_field(static_cast<unsigned>(column.kind), list, out);
-  if (column.kind != FeatureKind::kBytes && values != 0) {
-    out = open_field(1, values, out);
-  }
-  return out;
+// The values of a row.
+Run run_of(const ColumnValues& column, std::size_t row) noexcept {
+  if (column.row_splits.empty()) return {row * column.n_values, column.n_values};
+  const std::int64_t begin = column.row_splits[row];
+  return {static_cast<std::size_t>(begin),
+          static_cast<std::size_t>(column.row_splits[row + 1] - begin)};
 }
 
 void check_ascending(const std::vector<std::int64_t>& bounds, std::size_t size,
@@ -147,15 +137,6 @@ BatchEncoder::Entry BatchEncoder::entry_of(const ColumnValues& column) {
     entry.long_head = std::move(header.bytes);
   }
   return entry;
-}
-
-BatchEncoder::Run BatchEncoder::run_of(const ColumnValues& column,
-                                       std::size_t row) noexcept {
-  if (column.row_splits.empty()) {
-    return {row * column.n_values, (row + 1) * column.n_values};
-  }
-  return {static_cast<std::size_t>(column.row_splits[row]),
-          static_cast<std::size_t>(column.row_splits[row + 1])};
 }
 
 std::uint64_t BatchEncoder::row_bytes() const {
@@ -259,21 +240,21 @@ std::uint64_t BatchEncoder::measure_values(const ColumnValues& column, std::size
   switch (column.kind) {
     case FeatureKind::kInt64: {
       // Packing is the only way to learn the size, so keep the result.
-      const std::size_t room = tile->varint_bytes_ + pack_room(run.size());
+      const std::size_t room = tile->varint_bytes_ + pack_room(run.size);
       if (tile->varints_.size() < room) tile->varints_.resize(2 * room);
       std::uint8_t* const varints = tile->varints_.data() + tile->varint_bytes_;
       const std::uint8_t* end = pack_kernel().pack(
-          column.values.data() + run.begin * sizeof(std::int64_t), run.size(), varints);
+          column.values.data() + run.begin * sizeof(std::int64_t), run.size, varints);
       size = static_cast<std::uint64_t>(end - varints);
       tile->varint_bytes_ += size;
       break;
     }
     case FeatureKind::kFloat:
-      size = run.size() * sizeof(float);
+      size = run.size * sizeof(float);
       break;
     default:
-      for (std::size_t i = run.begin; i < run.end; ++i) {
-        size += field_size(string_at(column, i).size());
+      for (std::size_t i = 0; i < run.size; ++i) {
+        size += field_size(string_at(column, run.begin + i).size());
       }
       break;
   }
@@ -310,15 +291,16 @@ void BatchEncoder::store(std::size_t i, const Tile& tile,
     }
     const Run run = run_of(column, row);
     const std::uint64_t n_bytes = tile.sizes_[c];
-    out = store_head(column, n_bytes, out);
+    out = open_entry(as_bytes(column.key), feature_size(column.kind, n_bytes), out);
+    out = open_feature(column.kind, n_bytes, out);
     if (column.kind == FeatureKind::kInt64) {
       out = store_raw(varints, n_bytes, out);
       varints += n_bytes;
     } else if (column.kind == FeatureKind::kFloat) {
       out = store_raw(column.values.data() + run.begin * sizeof(float), n_bytes, out);
     } else {
-      for (std::size_t string = run.begin; string < run.end; ++string) {
-        out = store_string(1, string_at(column, string), out);
+      for (std::size_t k = 0; k < run.size; ++k) {
+        out = store_string(1, string_at(column, run.begin + k), out);
       }
     }
   }

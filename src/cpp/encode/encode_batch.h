@@ -114,16 +114,9 @@ class BatchEncoder {
     std::vector<std::uint8_t> long_head;
     std::size_t value_bytes = 0;
   };
-  struct Run {  // the values of a row
-    std::size_t begin = 0;
-    std::size_t end = 0;
-
-    std::size_t size() const noexcept { return end - begin; }
-  };
 
   void check(const ColumnValues& column) const;
   static Entry entry_of(const ColumnValues& column);
-  static Run run_of(const ColumnValues& column, std::size_t row) noexcept;
   static void load_numbers(const ColumnValues& column, std::uint64_t* words,
                            std::uint8_t* sizes, Tile* tile);
   std::uint64_t measure_variable(std::size_t row, Tile* tile) const;
@@ -131,9 +124,6 @@ class BatchEncoder {
                                       Tile* tile);
   static std::uint8_t* store_number(const Entry& entry, std::uint64_t word,
                                     std::size_t size, std::uint8_t* out) noexcept;
-  static bool has_feature(const ColumnValues& column, std::size_t row) noexcept {
-    return column.present.empty() || column.present[row] != 0;
-  }
 
   std::vector<ColumnValues> columns_;
   std::vector<Entry> entries_;

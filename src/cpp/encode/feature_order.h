@@ -9,11 +9,11 @@
 #include <cstddef>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/bytes.h"
-#include "batch/schema.h"
+#include "wire/key_table.h"
+#include "wire/kind.h"
 
 namespace fastrec {
 
@@ -26,14 +26,24 @@ class FeatureOrder {
 
   // Returns the place of a feature; a new one is appended. kNone means an unknown kind,
   // which the first call with another kind sets.
-  Place place(Bytes key, FeatureKind kind);
+  Place place(Bytes key, FeatureKind kind) {
+    const std::lock_guard lock(mutex_);
+    std::uint32_t position = keys_.find(key, next_);
+    if (position == KeyTable::kNone) {
+      position = keys_.insert(std::string(as_text(key)));
+      kinds_.push_back(kind);
+    }
+    next_ = position + 1 < keys_.size() ? position + 1 : 0;
+    FeatureKind& known = kinds_[position];
+    if (known == FeatureKind::kNone) known = kind;
+    return {position, known};
+  }
 
  private:
   std::mutex mutex_;
-  std::vector<std::string> keys_;
+  KeyTable keys_;
   std::vector<FeatureKind> kinds_;
-  std::unordered_map<std::string, std::size_t> positions_;
-  std::size_t next_ = 0;  // the expected position: most rows keep the order
+  std::uint32_t next_ = 0;  // the expected position: most rows keep the order
 };
 
 }  // namespace fastrec

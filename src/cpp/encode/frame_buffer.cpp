@@ -5,13 +5,6 @@
 
 namespace fastrec {
 
-std::vector<std::uint64_t> FrameBuffer::Offsets::take() {
-  std::vector<std::uint64_t> fresh;
-  fresh.reserve(ends_.size());
-  fresh.push_back(0);
-  return std::exchange(ends_, std::move(fresh));
-}
-
 void FrameBuffer::add(Bytes payload) {
   add(payload.size(),
       [payload](std::uint8_t* to) { std::copy(payload.begin(), payload.end(), to); });
@@ -23,9 +16,8 @@ void FrameBuffer::add_frames(Bytes bytes, std::span<const std::int64_t> offsets,
     const auto frame = static_cast<std::size_t>(i);
     const auto begin = static_cast<std::size_t>(offsets[frame]);
     const std::size_t n_bytes = static_cast<std::size_t>(offsets[frame + 1]) - begin;
-    offsets_.reserve_one();
-    std::copy_n(bytes.data() + begin, n_bytes, frames_.extend(n_bytes));
-    offsets_.push(frames_.size());
+    std::copy_n(bytes.data() + begin, n_bytes, frames_.reserve(n_bytes));
+    end_frame(n_bytes);
   }
 }
 
@@ -45,8 +37,11 @@ std::size_t FrameBuffer::add_rows(const BatchEncoder& encoder, std::size_t begin
 }
 
 Frames FrameBuffer::take() {
-  frames_.extend(0);  // allocates a block even without frames
-  std::vector<std::uint64_t> offsets = offsets_.take();
+  frames_.reserve(0);  // allocates a block even without frames
+  std::vector<std::uint64_t> offsets;
+  offsets.reserve(offsets_.size());
+  offsets.push_back(0);
+  offsets.swap(offsets_);
   return {frames_.release(), std::move(offsets)};
 }
 

@@ -33,8 +33,7 @@ class FrameBuffer {
   // Reserves `n_bytes`.
   explicit FrameBuffer(std::shared_ptr<BlockPool> pool, std::size_t n_bytes = 0)
       : frames_(std::move(pool)) {
-    if (n_bytes != 0) frames_.extend(n_bytes);
-    frames_.clear();
+    if (n_bytes != 0) frames_.reserve(n_bytes);
   }
 
   // Adds a record whose payload `store(std::uint8_t* payload)` writes: exactly `length`
@@ -43,15 +42,12 @@ class FrameBuffer {
   static constexpr std::size_t kSlackBytes = BatchEncoder::kSlackBytes;
   template <typename Store>
   void add(std::uint64_t length, const Store& store) {
-    const std::size_t begin = frames_.size();
     const std::size_t n_bytes = kFrameBytes + length;
-    offsets_.reserve_one();
-    std::uint8_t* frame = frames_.extend(n_bytes + kSlackBytes);
-    frames_.retract(kSlackBytes);
+    std::uint8_t* frame = frames_.reserve(n_bytes + kSlackBytes);
     store_header(length, frame);
     store(frame + kHeaderBytes);
     store_footer(length, frame);
-    offsets_.push(begin + n_bytes);
+    end_frame(n_bytes);
   }
 
   void add(Bytes payload);
@@ -73,23 +69,14 @@ class FrameBuffer {
   Frames take();
 
  private:
-  // The end of each frame. Reserving first means that adding a frame cannot fail after
-  // its bytes are stored.
-  class Offsets {
-   public:
-    void reserve_one() {
-      if (ends_.size() == ends_.capacity()) ends_.reserve(2 * ends_.capacity());
-    }
-    void push(std::uint64_t end) noexcept { ends_.push_back(end); }
-    std::size_t size() const noexcept { return ends_.size(); }
-    std::vector<std::uint64_t> take();
-
-   private:
-    std::vector<std::uint64_t> ends_ = {0};
-  };
+  // Adds a frame whose bytes are stored. If memory runs out, the buffer is unchanged.
+  void end_frame(std::size_t n_bytes) {
+    offsets_.push_back(frames_.size() + n_bytes);
+    frames_.advance(n_bytes);
+  }
 
   GrowingArray frames_;
-  Offsets offsets_;
+  std::vector<std::uint64_t> offsets_ = {0};
   BatchEncoder::Tile tile_;
 };
 

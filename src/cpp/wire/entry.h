@@ -24,6 +24,24 @@ constexpr std::uint64_t entry_size(std::uint64_t key, std::uint64_t message) noe
   return field_size(key) + field_size(message);
 }
 
+// The size of a list with `values` bytes of values; adds the framing of a packed run.
+constexpr std::uint64_t list_size(FeatureKind kind, std::uint64_t values) noexcept {
+  return kind == FeatureKind::kBytes || values == 0 ? values : field_size(values);
+}
+
+// The size of a Feature with `values` bytes of values; it is empty without a kind.
+constexpr std::uint64_t feature_size(FeatureKind kind, std::uint64_t values) noexcept {
+  return kind == FeatureKind::kNone ? 0 : field_size(list_size(kind, values));
+}
+
+// Stores the bytes of a Feature before its values.
+inline std::uint8_t* open_feature(FeatureKind kind, std::uint64_t values,
+                                  std::uint8_t* out) noexcept {
+  if (kind == FeatureKind::kNone) return out;
+  out = open_field(static_cast<unsigned>(kind), list_size(kind, values), out);
+  return kind == FeatureKind::kBytes || values == 0 ? out : open_field(1, values, out);
+}
+
 // Stores the bytes of an entry before its value.
 inline std::uint8_t* open_entry(Bytes key, std::uint64_t message,
                                 std::uint8_t* out) noexcept {

@@ -72,11 +72,17 @@ class FieldReader {
     return false;
   }
 
-  // The fault that ended the iteration, if any, without an offset; see position().
+  // The fault that ended the iteration, if any, without an offset.
   Fault fault() const noexcept {
     if (errc_ == Errc::kOk) [[likely]]
       return {};
     return {.code = errc_, .found = found_, .expected = expected_};
+  }
+  // The same, with its offset from `begin`.
+  Fault fault_from(const std::uint8_t* begin) const noexcept {
+    Fault from_begin = fault();
+    from_begin.offset = static_cast<std::uint64_t>(next_ - begin);
+    return from_begin;
   }
   const std::uint8_t* position() const noexcept { return next_; }
 

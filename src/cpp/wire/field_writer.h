@@ -16,11 +16,6 @@
 
 namespace fastrec {
 
-// The tag of a length-delimited field.
-constexpr std::uint8_t tag_of(unsigned field) {
-  return static_cast<std::uint8_t>(field << 3 | 2);
-}
-
 constexpr std::uint64_t varint_size(std::uint64_t value) noexcept {
   // bits / 7, rounded up, for 1 to 64 bits, without a division.
   return (static_cast<unsigned>(std::bit_width(value | 1)) * 9 + 64) / 64;
@@ -52,29 +47,16 @@ inline std::uint64_t spread_varint(std::uint64_t value, unsigned size) noexcept 
 }
 
 // Stores a varint of 9 or 10 bytes: 56 bits in 8 bytes, and 8 bits in 1 or 2 bytes.
-inline std::uint8_t* store_long_varint(std::uint64_t value,
-                                       std::uint8_t* out) noexcept {
-  const auto rest = static_cast<unsigned>(value >> 56);
+inline void store_long_varint(std::uint64_t value, std::uint8_t* out) noexcept {
   store_le(out, spread_varint(value, 8) | kTopBits);
-  out[8] = static_cast<std::uint8_t>(rest);
+  out[8] = static_cast<std::uint8_t>(value >> 56);
   out[9] = 1;
-  return out + 9 + (rest >> 7);
 }
 
-// Stores a varint without a branch for each byte. Writes up to kVarintRoom bytes.
-inline constexpr std::size_t kVarintRoom = 10;
-inline std::uint8_t* store_varint_with_room(std::uint64_t value,
-                                            std::uint8_t* out) noexcept {
-  const auto size = static_cast<unsigned>(varint_size(value));
-  if (size > 8) [[unlikely]]
-    return store_long_varint(value, out);
-  store_le(out, spread_varint(value, size));
-  return out + size;
-}
-
+// Stores the tag and the length of a length-delimited field.
 inline std::uint8_t* open_field(unsigned field, std::uint64_t content,
                                 std::uint8_t* out) noexcept {
-  *out++ = tag_of(field);
+  *out++ = static_cast<std::uint8_t>(field << 3 | 2);
   return store_varint(content, out);
 }
 

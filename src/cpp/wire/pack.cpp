@@ -1,6 +1,5 @@
 #include "wire/pack.h"
 
-#include <algorithm>
 #include <cstring>
 
 #if defined(__x86_64__)
@@ -16,20 +15,33 @@ std::uint64_t int_at(const std::uint8_t* values, std::size_t i) noexcept {
   return value;
 }
 
-std::uint8_t* pack_portable(const std::uint8_t* values, std::size_t n,
-                            std::uint8_t* out) noexcept {
+// Both functions, for a `kSpread(value, size)` that returns the varint of `size` bytes,
+// at most 8, in the low bytes of a word.
+template <auto kSpread>
+[[gnu::always_inline]] inline std::uint8_t* pack_each(const std::uint8_t* values,
+                                                      std::size_t n,
+                                                      std::uint8_t* out) noexcept {
   for (std::size_t i = 0; i < n; ++i) {
-    out = store_varint_with_room(int_at(values, i), out);
+    const std::uint64_t value = int_at(values, i);
+    const auto size = static_cast<unsigned>(varint_size(value));
+    if (size > 8) [[unlikely]] {
+      store_long_varint(value, out);
+    } else {
+      store_le(out, kSpread(value, size));
+    }
+    out += size;
   }
   return out;
 }
 
-void spread_portable(const std::uint8_t* values, std::size_t n, std::uint64_t* words,
-                     std::uint8_t* sizes) noexcept {
+template <auto kSpread>
+[[gnu::always_inline]] inline void spread_each(const std::uint8_t* values,
+                                               std::size_t n, std::uint64_t* words,
+                                               std::uint8_t* sizes) noexcept {
   for (std::size_t i = 0; i < n; ++i) {
     const std::uint64_t value = int_at(values, i);
     sizes[i] = static_cast<std::uint8_t>(varint_size(value));
-    words[i] = sizes[i] > 8 ? value : spread_varint(value, sizes[i]);
+    words[i] = sizes[i] > 8 ? value : kSpread(value, sizes[i]);
   }
 }
 
@@ -43,56 +55,44 @@ inline std::uint64_t spread_pdep(std::uint64_t value, unsigned size) noexcept {
 }
 
 FASTREC_TARGET_PDEP
+std::uint8_t* pack_avx2(const std::uint8_t* values, std::size_t n,
+                        std::uint8_t* out) noexcept {
+  return pack_each<spread_pdep>(values, n, out);
+}
+
+FASTREC_TARGET_PDEP
 void spread_avx2(const std::uint8_t* values, std::size_t n, std::uint64_t* words,
                  std::uint8_t* sizes) noexcept {
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::uint64_t value = int_at(values, i);
-    sizes[i] = static_cast<std::uint8_t>(varint_size(value));
-    words[i] = sizes[i] > 8 ? value : spread_pdep(value, sizes[i]);
-  }
+  spread_each<spread_pdep>(values, n, words, sizes);
 }
 #endif
 
-// Best first.
-constexpr PackKernel kKernels[] = {
+std::span<const PackKernel> kernels_of(Isa isa) noexcept {
+  // A local variable, because a static constructor may call this.
+  static const PackKernel all[] = {
 #if defined(__x86_64__)
-    {"avx512", Isa::kAvx512, kernels::pack_avx512, kernels::spread_avx512},
-    {"avx2", Isa::kAvx2, kernels::pack_avx2, spread_avx2},
+      kernels::kPackAvx512,
+      kernels::kPackAvx2,
 #endif
-    {"portable", Isa::kPortable, pack_portable, spread_portable},
-};
-
-std::span<const PackKernel> kernels_up_to(Isa isa) noexcept {
-  return {std::ranges::find_if(kKernels, [isa](auto& k) { return k.isa <= isa; }),
-          std::end(kKernels)};
+      {"portable", Isa::kPortable, pack_each<spread_varint>,
+       spread_each<spread_varint>},
+  };
+  return kernels_up_to(isa, all);
 }
 
 }  // namespace
 
 #if defined(__x86_64__)
-FASTREC_TARGET_PDEP
-std::uint8_t* kernels::pack_avx2(const std::uint8_t* values, std::size_t n,
-                                 std::uint8_t* out) noexcept {
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::uint64_t value = int_at(values, i);
-    const auto size = static_cast<unsigned>(varint_size(value));
-    if (size > 8) [[unlikely]] {
-      store_long_varint(value, out);
-    } else {
-      store_le(out, spread_pdep(value, size));
-    }
-    out += size;
-  }
-  return out;
-}
+constinit const PackKernel kernels::kPackAvx2 = {"avx2", Isa::kAvx2, pack_avx2,
+                                                 spread_avx2};
 #endif
 
 std::span<const PackKernel> pack_kernels() noexcept {
-  return kernels_up_to(supported_isas().front());
+  return kernels_of(supported_isas().front());
 }
 
 const PackKernel& pack_kernel() {
-  static const PackKernel& kernel = kernels_up_to(active_isa()).front();
+  static const PackKernel& kernel = kernels_of(active_isa()).front();
   return kernel;
 }
 

@@ -14,7 +14,9 @@
 namespace fastrec {
 
 // The bytes of output that pack() may overwrite for `n` integers.
-constexpr std::size_t pack_room(std::size_t n) noexcept { return kVarintRoom * n + 64; }
+constexpr std::size_t pack_room(std::size_t n) noexcept {
+  return kMaxVarintBytes * n + 64;
+}
 
 struct PackKernel {
   const char* name;
@@ -34,17 +36,8 @@ std::span<const PackKernel> pack_kernels() noexcept;
 // The best kernel that active_isa() allows, selected at the first call.
 const PackKernel& pack_kernel();
 
-#if defined(__x86_64__)
 namespace kernels {
-
-std::uint8_t* pack_avx2(const std::uint8_t* values, std::size_t n,
-                        std::uint8_t* out) noexcept;
-std::uint8_t* pack_avx512(const std::uint8_t* values, std::size_t n,
-                          std::uint8_t* out) noexcept;
-void spread_avx512(const std::uint8_t* values, std::size_t n, std::uint64_t* words,
-                   std::uint8_t* sizes) noexcept;
-
+extern const PackKernel kPackAvx512, kPackAvx2;  // x86-64 only
 }  // namespace kernels
-#endif
 
 }  // namespace fastrec

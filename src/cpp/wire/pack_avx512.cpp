@@ -64,11 +64,9 @@ inline __mmask8 first_lanes(std::size_t n) noexcept {
   return static_cast<__mmask8>((1u << std::min(n, kLanes)) - 1);
 }
 
-}  // namespace
-
 FASTREC_TARGET_PACK
-std::uint8_t* pack_avx512(const std::uint8_t* values, std::size_t n,
-                          std::uint8_t* out) noexcept {
+std::uint8_t* pack(const std::uint8_t* values, std::size_t n,
+                   std::uint8_t* out) noexcept {
   for (std::size_t i = 0; i < n; i += kLanes) {
     const __mmask8 lanes = first_lanes(n - i);
     const __m512i integers = _mm512_maskz_loadu_epi64(lanes, values + 8 * i);
@@ -77,7 +75,7 @@ std::uint8_t* pack_avx512(const std::uint8_t* values, std::size_t n,
       // From the copy: the input may have changed since it was loaded.
       std::uint8_t copy[8 * kLanes];
       _mm512_storeu_si512(copy, integers);
-      out = pack_avx2(copy, std::min(n - i, kLanes), out);
+      out = kPackAvx2.pack(copy, std::min(n - i, kLanes), out);
       continue;
     }
     const __mmask64 kept =
@@ -89,8 +87,8 @@ std::uint8_t* pack_avx512(const std::uint8_t* values, std::size_t n,
 }
 
 FASTREC_TARGET_PACK
-void spread_avx512(const std::uint8_t* values, std::size_t n, std::uint64_t* words,
-                   std::uint8_t* sizes) noexcept {
+void spread(const std::uint8_t* values, std::size_t n, std::uint64_t* words,
+            std::uint8_t* sizes) noexcept {
   for (std::size_t i = 0; i < n; i += kLanes) {
     const __mmask8 lanes = first_lanes(n - i);
     const __m512i integers = _mm512_maskz_loadu_epi64(lanes, values + 8 * i);
@@ -101,6 +99,10 @@ void spread_avx512(const std::uint8_t* values, std::size_t n, std::uint64_t* wor
     _mm512_mask_cvtepi64_storeu_epi8(sizes + i, lanes, varints.sizes);
   }
 }
+
+}  // namespace
+
+constinit const PackKernel kPackAvx512 = {"avx512", Isa::kAvx512, pack, spread};
 
 }  // namespace fastrec::kernels
 

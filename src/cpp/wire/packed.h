@@ -44,7 +44,24 @@ struct VarintKernel {
   // The number of varints that end in `packed`: of bytes without the top bit.
   std::size_t (*count)(Bytes packed) noexcept;
   DecodeVarintList* decode_list;
+
+  template <typename Int>
+  DecodeVarints<Int>* decode() const noexcept {
+    if constexpr (sizeof(Int) == sizeof(std::int64_t)) {
+      return decode_int64;
+    } else {
+      return decode_int32;
+    }
+  }
 };
+
+// One source file each. Every file is compiled for the baseline CPU; only functions
+// marked FASTREC_TARGET use more. crc32c/kernels.h explains why.
+namespace kernels {
+extern const VarintKernel kAvx512, kAvx2;  // x86-64 only
+extern const VarintKernel kArm64;          // AArch64 only
+extern const VarintKernel kPortable;
+}  // namespace kernels
 
 // The kernels that this CPU supports, best first; the last one is portable.
 std::span<const VarintKernel> varint_kernels() noexcept;
@@ -63,14 +80,10 @@ inline std::size_t count_varints(Bytes packed) {
   return varint_kernel().count(packed);
 }
 
-inline const std::uint8_t* decode_varints(Bytes packed, std::size_t count,
-                                          std::int64_t* values, Errc* errc) {
-  return varint_kernel().decode_int64(packed, count, values, errc);
-}
-
-inline const std::uint8_t* decode_varints(Bytes packed, std::size_t count,
-                                          std::int32_t* values, Errc* errc) {
-  return varint_kernel().decode_int32(packed, count, values, errc);
+template <typename Int>
+const std::uint8_t* decode_varints(Bytes packed, std::size_t count, Int* values,
+                                   Errc* errc) {
+  return varint_kernel().decode<Int>()(packed, count, values, errc);
 }
 
 }  // namespace fastrec

@@ -9,8 +9,6 @@
 //
 // packed_portable.cpp decodes the bytes after the last whole window.
 
-#include "wire/packed_kernels.h"
-
 #if defined(__aarch64__)
 
 #include <arm_neon.h>
@@ -146,32 +144,21 @@ inline const std::uint8_t* decode(Bytes packed, std::size_t count, Int* values,
   return decode_rest(step, cursor, end, errc);
 }
 
-}  // namespace
-
-const std::uint8_t* decode_int64_arm64(Bytes packed, std::size_t count,
-                                       std::int64_t* values, Errc* errc) noexcept {
-  return decode(packed, count, values, errc);
-}
-
-const std::uint8_t* decode_int32_arm64(Bytes packed, std::size_t count,
-                                       std::int32_t* values, Errc* errc) noexcept {
-  return decode(packed, count, values, errc);
-}
-
-std::size_t decode_list_arm64(const std::uint8_t* packed, std::size_t n_bytes,
-                              std::int64_t* values) noexcept {
+std::size_t decode_list(const std::uint8_t* packed, std::size_t n_bytes,
+                        std::int64_t* values) noexcept {
   Cursor<std::int64_t> cursor{packed, values, n_bytes};
   for (const std::uint8_t* const end = packed + n_bytes; cursor.p != end;) {
     const auto n_left = static_cast<std::size_t>(end - cursor.p);
     const std::uint64_t all_ends = ends_of(cursor.p);
     const std::uint64_t ends = first_bytes(all_ends, n_left);
-    if (ends == 0 || has_long_value(first_bytes(~all_ends, n_left))) return kNotDecoded;
+    if (ends == 0 || runs_of<8>(first_bytes(~all_ends, n_left)) != 0)
+      return kNotDecoded;
     decode_each<false>(ends, static_cast<std::size_t>(std::popcount(ends)), &cursor);
   }
   return static_cast<std::size_t>(cursor.values - values);
 }
 
-std::size_t count_arm64(Bytes packed) noexcept {
+std::size_t count(Bytes packed) noexcept {
   const std::uint8_t* p = packed.data();
   std::size_t left = packed.size();
   std::size_t n = 0;
@@ -182,8 +169,14 @@ std::size_t count_arm64(Bytes packed) noexcept {
     }
     n += kWindowBytes - vaddvq_u8(tops);
   }
-  return n + count_portable({p, left});
+  return n + kPortable.count({p, left});
 }
+
+}  // namespace
+
+constinit const VarintKernel kArm64 = {
+    "arm64", Isa::kArm64, decode<std::int64_t>, decode<std::int32_t>,
+    count,   decode_list};
 
 }  // namespace fastrec::kernels
 

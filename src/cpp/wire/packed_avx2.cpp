@@ -10,8 +10,6 @@
 // shuffle by lengths). Here, each entry of the table aligns four values, and PDEP finds
 // the offsets, so that shuffles do not depend on each other.
 
-#include "wire/packed_kernels.h"
-
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -136,32 +134,17 @@ FASTREC_TARGET_AVX2 inline const std::uint8_t* decode(Bytes packed, std::size_t 
     std::memcpy(rest, cursor.p, n_rest);
     Cursor<Int> in_rest{rest, cursor.values, cursor.n_left};
     while (step == Step::kDone) {
-      const std::size_t n = std::min(n_bytes(in_rest.p, rest + n_rest), kWindowBytes);
-      step = decode_window(_bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(n)),
-                           &in_rest);
+      const std::size_t n = n_bytes(in_rest.p, rest + n_rest);
+      step = decode_window(first_bytes(~std::uint64_t{0}, n), &in_rest);
     }
     cursor = {cursor.p + n_bytes(rest, in_rest.p), in_rest.values, in_rest.n_left};
   }
   return decode_rest(step, cursor, end, errc);
 }
 
-}  // namespace
-
 FASTREC_TARGET_AVX2
-const std::uint8_t* decode_int64_avx2(Bytes packed, std::size_t count,
-                                      std::int64_t* values, Errc* errc) noexcept {
-  return decode(packed, count, values, errc);
-}
-
-FASTREC_TARGET_AVX2
-const std::uint8_t* decode_int32_avx2(Bytes packed, std::size_t count,
-                                      std::int32_t* values, Errc* errc) noexcept {
-  return decode(packed, count, values, errc);
-}
-
-FASTREC_TARGET_AVX2
-std::size_t decode_list_avx2(const std::uint8_t* packed, std::size_t n_bytes,
-                             std::int64_t* values) noexcept {
+std::size_t decode_list(const std::uint8_t* packed, std::size_t n_bytes,
+                        std::int64_t* values) noexcept {
   if (n_bytes == 0) return 0;
   if (packed[n_bytes - 1] >= 0x80) return kNotDecoded;
   const std::uint8_t* p = packed;
@@ -170,7 +153,7 @@ std::size_t decode_list_avx2(const std::uint8_t* packed, std::size_t n_bytes,
     const std::uint64_t all_ends = ends_of(p);
     std::uint64_t ends = first_bytes(all_ends, n_left);
     const std::uint64_t continuing = first_bytes(~all_ends, n_left);
-    if (has_long_value(continuing)) return kNotDecoded;
+    if (runs_of<8>(continuing) != 0) return kNotDecoded;
     const auto n_here = static_cast<std::size_t>(_mm_popcnt_u64(ends));
     const std::uint8_t* const after = p + std::bit_width(ends);
     if (n_here > kMinValues && can_shuffle(continuing)) {
@@ -202,15 +185,20 @@ std::size_t decode_list_avx2(const std::uint8_t* packed, std::size_t n_bytes,
 }
 
 FASTREC_TARGET_AVX2
-std::size_t count_avx2(Bytes packed) noexcept {
+std::size_t count(Bytes packed) noexcept {
   const std::uint8_t* p = packed.data();
   std::size_t left = packed.size();
   std::size_t n = 0;
   for (; left >= kWindowBytes; p += kWindowBytes, left -= kWindowBytes) {
     n += static_cast<std::size_t>(_mm_popcnt_u64(ends_of(p)));
   }
-  return n + count_portable({p, left});
+  return n + kPortable.count({p, left});
 }
+
+}  // namespace
+
+constinit const VarintKernel kAvx2 = {
+    "avx2", Isa::kAvx2, decode<std::int64_t>, decode<std::int32_t>, count, decode_list};
 
 }  // namespace fastrec::kernels
 

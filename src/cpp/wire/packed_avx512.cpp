@@ -11,8 +11,6 @@
 // tests/cpp/avx512_emulation.h replaces the intrinsics in tests on CPUs without
 // AVX-512.
 
-#include "wire/packed_kernels.h"
-
 #if defined(__x86_64__) || defined(FASTREC_EMULATE_AVX512)
 
 #if !defined(FASTREC_EMULATE_AVX512)
@@ -83,12 +81,6 @@ inline void store(__m512i integers, std::int64_t* values) noexcept {
                       _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(integers, 1)));
 }
 
-// Whether a value has more than 4 bytes: a value of 5 has four continuing bytes.
-inline bool has_value_over_4(std::uint64_t continuing) noexcept {
-  const std::uint64_t runs_of_2 = continuing & continuing >> 1;
-  return (runs_of_2 & runs_of_2 >> 2) != 0;
-}
-
 FASTREC_TARGET_AVX512
 inline void decode_single_bytes(const std::uint8_t* p, std::int64_t* values) noexcept {
   for (std::size_t i = 0; i < kWindowBytes; i += 8) {
@@ -140,8 +132,7 @@ template <typename Int>
 [[gnu::always_inline]] FASTREC_TARGET_AVX512 inline Step decode_window(
     const std::uint8_t* end, Cursor<Int>* cursor) noexcept {
   const auto n_bytes = static_cast<std::size_t>(end - cursor->p);
-  const std::uint64_t valid = _bzhi_u64(
-      ~std::uint64_t{0}, static_cast<unsigned>(std::min(n_bytes, kWindowBytes)));
+  const std::uint64_t valid = first_bytes(~std::uint64_t{0}, n_bytes);
   const __m512i bytes = _mm512_maskz_loadu_epi8(valid, cursor->p);
   const std::uint64_t continuing = _mm512_movepi8_mask(bytes);
   const std::uint64_t ends = ~continuing & valid;
@@ -153,7 +144,7 @@ template <typename Int>
   const std::size_t n = std::min<std::size_t>(
       static_cast<std::size_t>(_mm_popcnt_u64(ends)), cursor->n_left);
 
-  if (!has_value_over_4(continuing) && n > 0) {
+  if (runs_of<4>(continuing) == 0 && n > 0) {
     spread_values<4>(
         bytes, ends, n, [&](__m512i sixteen, std::size_t i) FASTREC_TARGET_AVX512 {
           store(sixteen, std::min(n - i, kValuesAtOnce), cursor->values + i);
@@ -183,23 +174,9 @@ FASTREC_TARGET_AVX512 inline const std::uint8_t* decode(Bytes packed, std::size_
   return decode_rest(step, cursor, end, errc);
 }
 
-}  // namespace
-
 FASTREC_TARGET_AVX512
-const std::uint8_t* decode_int64_avx512(Bytes packed, std::size_t count,
-                                        std::int64_t* values, Errc* errc) noexcept {
-  return decode(packed, count, values, errc);
-}
-
-FASTREC_TARGET_AVX512
-const std::uint8_t* decode_int32_avx512(Bytes packed, std::size_t count,
-                                        std::int32_t* values, Errc* errc) noexcept {
-  return decode(packed, count, values, errc);
-}
-
-FASTREC_TARGET_AVX512
-std::size_t decode_list_avx512(const std::uint8_t* packed, std::size_t n_bytes,
-                               std::int64_t* values) noexcept {
+std::size_t decode_list(const std::uint8_t* packed, std::size_t n_bytes,
+                        std::int64_t* values) noexcept {
   if (n_bytes == 0) return 0;
   if (packed[n_bytes - 1] >= 0x80) return kNotDecoded;
   const std::uint8_t* p = packed;
@@ -209,9 +186,9 @@ std::size_t decode_list_avx512(const std::uint8_t* packed, std::size_t n_bytes,
     const __m512i bytes = _mm512_loadu_si512(p);
     const std::uint64_t continuing = _mm512_movepi8_mask(bytes) & valid;
     const std::uint64_t ends = ~continuing & valid;
-    if (has_long_value(continuing)) return kNotDecoded;
+    if (runs_of<8>(continuing) != 0) return kNotDecoded;
     const auto n = static_cast<std::size_t>(_mm_popcnt_u64(ends));
-    if (n > 8 && !has_value_over_4(continuing)) {
+    if (n > 8 && runs_of<4>(continuing) == 0) {
       spread_values<4>(bytes, ends, n,
                        [next](__m512i fours, std::size_t i)
                            FASTREC_TARGET_AVX512 { store(fours, next + i); });
@@ -233,14 +210,13 @@ std::size_t decode_list_avx512(const std::uint8_t* packed, std::size_t n_bytes,
 }
 
 FASTREC_TARGET_AVX512
-std::size_t count_avx512(Bytes packed) noexcept {
+std::size_t count(Bytes packed) noexcept {
   const std::uint8_t* p = packed.data();
   std::size_t left = packed.size();
   std::size_t n = 0;
   while (left > 0) {
     const std::size_t n_here = std::min(left, kWindowBytes);
-    const std::uint64_t valid =
-        _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(n_here));
+    const std::uint64_t valid = first_bytes(~std::uint64_t{0}, left);
     const std::uint64_t tops = _mm512_movepi8_mask(_mm512_maskz_loadu_epi8(valid, p));
     n += static_cast<std::size_t>(_mm_popcnt_u64(~tops & valid));
     p += n_here;
@@ -248,6 +224,12 @@ std::size_t count_avx512(Bytes packed) noexcept {
   }
   return n;
 }
+
+}  // namespace
+
+constinit const VarintKernel kAvx512 = {
+    "avx512", Isa::kAvx512, decode<std::int64_t>, decode<std::int32_t>,
+    count,    decode_list};
 
 }  // namespace fastrec::kernels
 

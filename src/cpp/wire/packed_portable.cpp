@@ -3,7 +3,7 @@
 #include <bit>
 #include <utility>
 
-#include "wire/packed_kernels.h"
+#include "wire/packed.h"
 
 namespace fastrec::kernels {
 namespace {
@@ -36,20 +36,8 @@ inline const std::uint8_t* decode(Bytes packed, std::size_t count, Int* values,
   return p;
 }
 
-}  // namespace
-
-const std::uint8_t* decode_int64_portable(Bytes packed, std::size_t count,
-                                          std::int64_t* values, Errc* errc) noexcept {
-  return decode(packed, count, values, errc);
-}
-
-const std::uint8_t* decode_int32_portable(Bytes packed, std::size_t count,
-                                          std::int32_t* values, Errc* errc) noexcept {
-  return decode(packed, count, values, errc);
-}
-
-std::size_t decode_list_portable(const std::uint8_t* packed, std::size_t n_bytes,
-                                 std::int64_t* values) noexcept {
+std::size_t decode_list(const std::uint8_t* packed, std::size_t n_bytes,
+                        std::int64_t* values) noexcept {
   const std::uint8_t* p = packed;
   const std::uint8_t* const end = packed + n_bytes;
   std::size_t n = 0;
@@ -64,7 +52,7 @@ std::size_t decode_list_portable(const std::uint8_t* packed, std::size_t n_bytes
   return p == end ? n : kNotDecoded;
 }
 
-std::size_t count_portable(Bytes packed) noexcept {
+std::size_t count(Bytes packed) noexcept {
   const std::uint8_t* p = packed.data();
   const std::uint8_t* end = p + packed.size();
   std::size_t n = 0;
@@ -77,5 +65,11 @@ std::size_t count_portable(Bytes packed) noexcept {
   for (; p < end; ++p) n += *p < 0x80;
   return n;
 }
+
+}  // namespace
+
+constinit const VarintKernel kPortable = {
+    "portable",           Isa::kPortable, decode<std::int64_t>,
+    decode<std::int32_t>, count,          decode_list};
 
 }  // namespace fastrec::kernels

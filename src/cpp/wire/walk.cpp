@@ -80,10 +80,7 @@ Fault read_entry(Bytes entry, JoinedMessages* joined, Bytes* key, Bytes* value) 
       ++n_values;
     }
   }
-  if (Fault fault = parts.fault()) {
-    fault.offset = static_cast<std::uint64_t>(parts.position() - entry.data());
-    return fault;
-  }
+  if (parts.fault()) return parts.fault_from(entry.data());
   return n_values > 1 ? joined->join(entry, entry.data(), 2, value) : Fault();
 }
 
@@ -108,33 +105,11 @@ Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list) {
     *list = {kind, field.content};
     ++n_pieces;
   }
-  if (fields.fault()) {
-    Fault fault = fields.fault();
-    fault.offset = static_cast<std::uint64_t>(fields.position() - feature.data());
-    return fault;
-  }
+  if (fields.fault()) return fields.fault_from(feature.data());
   if (n_pieces <= 1) return {};
   return joined->join(feature, first_piece, static_cast<std::uint32_t>(list->kind),
                       &list->message);
 }
-
-namespace {
-
-// Adds the values of `run` to `*n`.
-Fault count_run(Bytes run, FeatureKind kind, std::size_t* n) {
-  if (kind == FeatureKind::kFloat) {
-    if (run.size() % sizeof(float) != 0) {
-      return {.code = Errc::kPackedFloatLength, .found = run.size()};
-    }
-    *n += run.size() / sizeof(float);
-  } else {
-    if (!run.empty() && run.back() >= 0x80) return {.code = Errc::kVarintCut};
-    *n += count_varints(run);
-  }
-  return {};
-}
-
-}  // namespace
 
 Fault count_values(const ValueList& list, std::size_t* n) {
   *n = 0;
@@ -147,7 +122,15 @@ Fault count_values(const ValueList& list, std::size_t* n) {
   Bytes run;
   PackedRuns runs(list.message, list.kind);
   while (runs.next(&run)) {
-    if (Fault fault = count_run(run, list.kind, n)) return fault;
+    if (list.kind == FeatureKind::kFloat) {
+      if (run.size() % sizeof(float) != 0) {
+        return {.code = Errc::kPackedFloatLength, .found = run.size()};
+      }
+      *n += run.size() / sizeof(float);
+    } else {
+      if (!run.empty() && run.back() >= 0x80) return {.code = Errc::kVarintCut};
+      *n += count_varints(run);
+    }
   }
   return runs.fault();
 }

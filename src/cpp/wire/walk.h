@@ -120,11 +120,6 @@ Fault read_entry(Bytes entry, JoinedMessages* joined, Bytes* key, Bytes* value);
 
 template <std::uint32_t kLast, typename OnEntry>
 Fault walk_maps(Bytes record, JoinedMessages* joined, OnEntry&& on_entry) {
-  const auto fault_of = [&](const FieldReader& fields) {
-    Fault fault = fields.fault();
-    fault.offset = static_cast<std::uint64_t>(fields.position() - record.data());
-    return fault;
-  };
   FieldReader record_fields(record);
   Field map;
   while (record_fields.next(&map)) {
@@ -141,10 +136,9 @@ Fault walk_maps(Bytes record, JoinedMessages* joined, OnEntry&& on_entry) {
       }
       on_entry(map.number, key, value);
     }
-    if (entries.fault()) return fault_of(entries);
+    if (entries.fault()) return entries.fault_from(record.data());
   }
-  if (record_fields.fault()) return fault_of(record_fields);
-  return {};
+  return record_fields.fault() ? record_fields.fault_from(record.data()) : Fault();
 }
 
 }  // namespace fastrec

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "wire/packed_kernels.h"
+#include "wire/packed.h"
 
 namespace fastrec::kernels {
 
@@ -55,12 +55,16 @@ inline bool has_single_bytes(std::uint64_t ends, const Cursor<Int>& cursor) noex
   return ends == ~std::uint64_t{0} && cursor.n_left >= kWindowBytes;
 }
 
-// Whether a value of a window has more than 8 bytes. `continuing` is the mask of bytes
-// with a top bit.
-inline bool has_long_value(std::uint64_t continuing) noexcept {
-  const std::uint64_t runs_of_2 = continuing & continuing >> 1;
-  const std::uint64_t runs_of_4 = runs_of_2 & runs_of_2 >> 2;
-  return (runs_of_4 & runs_of_4 >> 4) != 0;
+// Where a run of `kLength` bytes with a top bit begins, for a power of two: in each
+// value of more than `kLength` bytes. `continuing` is the mask of bytes with a top bit.
+template <unsigned kLength>
+std::uint64_t runs_of(std::uint64_t continuing) noexcept {
+  const auto runs = runs_of<kLength / 2>(continuing);
+  return runs & runs >> kLength / 2;
+}
+template <>
+inline std::uint64_t runs_of<1>(std::uint64_t continuing) noexcept {
+  return continuing;
 }
 
 // The first `n_bytes` bits of `mask`.
@@ -69,13 +73,9 @@ inline std::uint64_t first_bytes(std::uint64_t mask, std::size_t n_bytes) noexce
 }
 
 // An upper bound on the bytes of a value in a window: 8, 10, or 11 if one is too long.
-// `continuing` is the mask of bytes with a top bit; a value of 9 bytes has eight of
-// them.
 inline std::size_t max_bytes_of(std::uint64_t continuing) noexcept {
-  const std::uint64_t runs_of_2 = continuing & continuing >> 1;
-  const std::uint64_t runs_of_4 = runs_of_2 & runs_of_2 >> 2;
-  const std::uint64_t runs_of_8 = runs_of_4 & runs_of_4 >> 4;
-  if ((runs_of_8 & runs_of_2 >> 8) != 0) return kMaxVarintBytes + 1;
+  const std::uint64_t runs_of_8 = runs_of<8>(continuing);
+  if ((runs_of_8 & runs_of<2>(continuing) >> 8) != 0) return kMaxVarintBytes + 1;
   return runs_of_8 == 0 ? 8 : kMaxVarintBytes;
 }
 
@@ -88,7 +88,7 @@ inline const std::uint8_t* decode_rest(Step last, const Cursor<Int>& cursor,
     *errc = Errc::kValueOutOfRange;
     return nullptr;
   }
-  return decode_portable({cursor.p, end}, cursor.n_left, cursor.values, errc);
+  return kPortable.decode<Int>()({cursor.p, end}, cursor.n_left, cursor.values, errc);
 }
 
 }  // namespace fastrec::kernels
