@@ -56,29 +56,8 @@ Bytes lone_string(const std::string& key, Bytes record) {
   return is_inside ? found : Bytes();
 }
 
-}  // namespace
-
-std::vector<std::string> names_in(Bytes record, Section section) {
-  constexpr std::size_t kMaxNames = 1000;
-  std::vector<std::string> names;
-  std::unordered_set<std::string> seen;
-  JoinedMessages joined;
-  const auto add = [&](Bytes key) {
-    if (names.size() == kMaxNames) return;
-    std::string name(as_text(key));
-    if (seen.insert(name).second) names.push_back(std::move(name));
-  };
-  // Ignores faults: the names before a fault are useful, too.
-  if (section != Section::kLists) {
-    (void)walk_features(record, &joined, [&](Bytes key, Bytes) { add(key); });
-  } else {
-    (void)walk_maps<2>(record, &joined, [&](std::uint32_t field, Bytes key, Bytes) {
-      if (field == 2) add(key);
-    });
-  }
-  return names;
-}
-
+// Suggests a spec that reads the byte string of a feature, as the end of a sentence. ""
+// if `fault` is about something else, or no spec fits.
 std::string suggest_spec(const ColumnSpec& spec, const Fault& fault, Bytes record) {
   const bool is_of_bytes =
       fault.code == Errc::kFeatureKind && spec.layout == Layout::kDense &&
@@ -114,6 +93,29 @@ std::string suggest_spec(const ColumnSpec& spec, const Fault& fault, Bytes recor
   }
   return "fr.Raw(" + tuple_text(shape) + ", \"" + dtype + "\") reads its " +
          std::to_string(string.size()) + " bytes";
+}
+
+}  // namespace
+
+std::vector<std::string> names_in(Bytes record, Section section) {
+  constexpr std::size_t kMaxNames = 1000;
+  std::vector<std::string> names;
+  std::unordered_set<std::string> seen;
+  JoinedMessages joined;
+  const auto add = [&](Bytes key) {
+    if (names.size() == kMaxNames) return;
+    std::string name(as_text(key));
+    if (seen.insert(name).second) names.push_back(std::move(name));
+  };
+  // Ignores faults: the names before a fault are useful, too.
+  if (section != Section::kLists) {
+    (void)walk_features(record, &joined, [&](Bytes key, Bytes) { add(key); });
+  } else {
+    (void)walk_maps<2>(record, &joined, [&](std::uint32_t field, Bytes key, Bytes) {
+      if (field == 2) add(key);
+    });
+  }
+  return names;
 }
 
 Error explain(const ExampleDecoder& decoder, const Fault& fault, Bytes record) {

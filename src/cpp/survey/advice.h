@@ -17,10 +17,6 @@ namespace fastrec {
 // feature lists if `section` is kLists.
 std::vector<std::string> names_in(Bytes record, Section section);
 
-// Suggests a spec that reads the byte string of a feature, as the end of a sentence. ""
-// if `fault` is about something else, or no spec fits.
-std::string suggest_spec(const ColumnSpec& spec, const Fault& fault, Bytes record);
-
 // Returns the error for a `fault` of `decoder` in `record`, without file and position.
 Error explain(const ExampleDecoder& decoder, const Fault& fault, Bytes record);
 

@@ -1,5 +1,6 @@
 #include "survey/format.h"
 
+#include <bit>
 #include <cstddef>
 #include <string_view>
 
@@ -8,50 +9,32 @@ namespace {
 
 using namespace std::string_view_literals;
 
-bool is_printable(std::uint8_t ascii) {
-  return ascii >= 0x20 ? ascii != 0x7f
-                       : ascii == '\t' || ascii == '\n' || ascii == '\r';
-}
-
 // The size of the non-ASCII character at the beginning of `text`; 0 if it is malformed
-// or a control character (U+0080 to U+009F).
-//
-// The first two bytes exclude overlong forms, surrogates and characters above U+10FFFF
-// (RFC 3629, section 4).
+// or a control character.
 std::size_t size_of_character(Bytes text) {
-  const std::uint8_t first = text[0];
-  std::uint8_t second_min = 0x80, second_max = 0xbf;
-  std::size_t size;
-  if (first >= 0xc2 && first <= 0xdf) {
-    size = 2;
-    if (first == 0xc2) second_min = 0xa0;
-  } else if (first >= 0xe0 && first <= 0xef) {
-    size = 3;
-    if (first == 0xe0) second_min = 0xa0;
-    if (first == 0xed) second_max = 0x9f;
-  } else if (first >= 0xf0 && first <= 0xf4) {
-    size = 4;
-    if (first == 0xf0) second_min = 0x90;
-    if (first == 0xf4) second_max = 0x8f;
-  } else {
-    return 0;
+  // The first character of each size: overlong forms are malformed, and U+0080 to U+009F
+  // are control characters.
+  constexpr std::uint32_t kFirst[] = {0, 0, 0xa0, 0x800, 0x10000};
+  constexpr std::uint32_t kLast = 0x10ffff;
+  const auto size = static_cast<std::size_t>(std::countl_one(text[0]));
+  if (size < 2 || size > 4 || size > text.size()) return 0;
+  std::uint32_t character = text[0] & (0x7fu >> size);
+  for (const std::uint8_t byte : text.subspan(1, size - 1)) {
+    if ((byte & 0xc0) != 0x80) return 0;
+    character = character << 6 | (byte & 0x3f);
   }
-  if (size > text.size() || text[1] < second_min || text[1] > second_max) return 0;
-  for (std::size_t i = 2; i < size; ++i) {
-    if ((text[i] & 0xc0) != 0x80) return 0;
-  }
-  return size;
+  const bool is_surrogate = character >= 0xd800 && character <= 0xdfff;
+  return character < kFirst[size] || character > kLast || is_surrogate ? 0 : size;
 }
 
 bool is_text(Bytes string) {
   for (std::size_t i = 0; i < string.size();) {
-    std::size_t size = 1;
-    if (string[i] >= 0x80) {
-      size = size_of_character(string.subspan(i));
-      if (size == 0) return false;
-    } else if (!is_printable(string[i])) {
-      return false;
-    }
+    const std::uint8_t first = string[i];
+    const bool is_printable =
+        first >= 0x20 ? first != 0x7f : first == '\t' || first == '\n' || first == '\r';
+    const std::size_t size =
+        first < 0x80 ? is_printable : size_of_character(string.subspan(i));
+    if (size == 0) return false;
     i += size;
   }
   return true;

@@ -18,30 +18,21 @@ bool may_be_missing(const ColumnSpec& spec) {
   return spec.has_row_splits() || spec.default_values || spec.default_strings;
 }
 
+bool is_list(const ColumnSpec& spec) { return spec.section == Section::kLists; }
+
 }  // namespace
 
 KeyWatch::Watched::Watched(std::shared_ptr<const Schema> of)
-    : schema(std::move(of)),
-      keys(*schema, false),
-      list_keys(*schema, true),
-      found(keys.table().size(), true),
-      list_found(list_keys.table().size(), true) {
+    : schema(std::move(of)), keys{{*schema, false}, {*schema, true}} {
   for (std::size_t c = 0; c < schema->columns.size(); ++c) {
     const ColumnSpec& spec = schema->columns[c];
     if (!may_be_missing(spec)) continue;
-    const bool is_list = spec.section == Section::kLists;
-    (is_list ? list_found : found)[(is_list ? list_keys : keys).key_of(c)] = false;
+    WatchedKeys& of_section = keys[is_list(spec)];
+    of_section.found[of_section.keys.key_of(c)] = false;
   }
-  n_absent =
-      static_cast<std::size_t>(std::count(found.begin(), found.end(), false) +
-                               std::count(list_found.begin(), list_found.end(), false));
-}
-
-bool KeyWatch::Watched::is_absent(std::size_t column) const {
-  const ColumnSpec& spec = schema->columns[column];
-  if (!may_be_missing(spec)) return false;
-  return spec.section == Section::kLists ? !list_found[list_keys.key_of(column)]
-                                         : !found[keys.key_of(column)];
+  for (const WatchedKeys& of_section : keys) {
+    n_absent += static_cast<std::size_t>(std::ranges::count(of_section.found, false));
+  }
 }
 
 KeyWatch::KeyWatch(std::span<const std::shared_ptr<const Schema>> schemas) {
@@ -69,28 +60,22 @@ void KeyWatch::add(std::size_t schema, Bytes record) {
   if (watched_[schema] == nullptr || !watched_[schema]->is_open) return;
   Watched& watched = *watched_[schema];
   if (watched.n_records++ == 0) {
-    watched.names = names_in(record, Section::kFeatures);
-    watched.list_names = names_in(record, Section::kLists);
+    watched.keys[0].names = names_in(record, Section::kFeatures);
+    watched.keys[1].names = names_in(record, Section::kLists);
   }
-  const auto note = [&](const ColumnKeys& keys, std::vector<bool>* found, Bytes key) {
-    const std::uint32_t number = keys.table().find(key);
-    if (number == KeyTable::kNone || (*found)[number]) return;
-    (*found)[number] = true;
+  const auto note = [&](std::uint32_t field, Bytes key, Bytes) {
+    WatchedKeys& keys = watched.keys[field - 1];
+    const std::uint32_t number = keys.keys.table().find(key);
+    if (number == KeyTable::kNone || keys.found[number]) return;
+    keys.found[number] = true;
     --watched.n_absent;
   };
   JoinedMessages joined;
-  const auto on_feature = [&](Bytes key, Bytes) {
-    note(watched.keys, &watched.found, key);
-  };
   // A record that was decoded has no fault here.
-  if (watched.list_found.empty()) {
-    (void)walk_features(record, &joined, on_feature);
+  if (watched.keys[1].found.empty()) {
+    (void)walk_maps<1>(record, &joined, note);
   } else {
-    (void)walk_maps<2>(record, &joined,
-                       [&](std::uint32_t field, Bytes key, Bytes value) {
-                         field == 1 ? on_feature(key, value)
-                                    : note(watched.list_keys, &watched.list_found, key);
-                       });
+    (void)walk_maps<2>(record, &joined, note);
   }
   if (watched.n_absent == 0) close(&watched);
 }
@@ -111,10 +96,10 @@ std::vector<AbsentColumn> KeyWatch::take_absent(
     if (watched.n_records == 0) continue;
     if (watched.n_records < kRecords && *epoch_records < kMinRecords) continue;
     for (std::size_t c = 0; c < watched.schema->columns.size(); ++c) {
-      if (!watched.is_absent(c)) continue;
-      const bool is_list = watched.schema->columns[c].section == Section::kLists;
-      result.push_back({s, c, std::min(watched.n_records, kRecords),
-                        is_list ? watched.list_names : watched.names});
+      const ColumnSpec& spec = watched.schema->columns[c];
+      const WatchedKeys& keys = watched.keys[is_list(spec)];
+      if (!may_be_missing(spec) || keys.found[keys.keys.key_of(c)]) continue;
+      result.push_back({s, c, std::min(watched.n_records, kRecords), keys.names});
     }
   }
   return result;

@@ -58,18 +58,23 @@ class KeyWatch {
                                         std::optional<std::uint64_t> epoch_records);
 
  private:
+  struct WatchedKeys {
+    WatchedKeys(const Schema& schema, bool of_lists)
+        : keys(schema, of_lists), found(keys.table().size(), true) {}
+
+    ColumnKeys keys;
+    std::vector<bool> found;         // by key number
+    std::vector<std::string> names;  // of the first record
+  };
   struct Watched {
     explicit Watched(std::shared_ptr<const Schema> of);
-    bool is_absent(std::size_t column) const;
 
     std::shared_ptr<const Schema> schema;
-    ColumnKeys keys, list_keys;
-    std::vector<bool> found, list_found;  // by key number
-    std::size_t n_absent = 0;             // keys that are not found yet
+    WatchedKeys keys[2];       // of features, and of feature lists
+    std::size_t n_absent = 0;  // keys that are not found yet
     std::uint64_t n_records = 0;
-    std::vector<std::string> names, list_names;  // of the first record
-    bool is_open = true;                         // more records are examined
-    bool is_reported = false;                    // take_absent() returned its columns
+    bool is_open = true;       // more records are examined
+    bool is_reported = false;  // take_absent() returned its columns
   };
 
   void close(Watched* watched);
