@@ -179,11 +179,11 @@ TEST(ArrowArray, BuffersMayShareABlock) {
 }
 
 TEST(ArrowArray, ThreadsMayReleaseWhatAnotherMade) {
-  BlockPool pool(1 << 20);
+  const auto pool = std::make_shared<BlockPool>(1 << 20);
   for (int round = 0; round < 50; ++round) {
     ArrowValues values;
     values.buffers = {{}};
-    const auto block = pool.take(4096);
+    const auto block = pool->take(4096);
     std::memset(block->data(), round, block->size());
     constexpr std::size_t kChildren = 4;
     for (std::size_t i = 0; i < kChildren; ++i) {
@@ -203,7 +203,7 @@ TEST(ArrowArray, ThreadsMayReleaseWhatAnotherMade) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(block.use_count(), 1);
   }
-  EXPECT_EQ(pool.stats().n_allocated, 1u);
+  EXPECT_EQ(pool->stats().n_allocated, 1u);
 }
 
 // Batches of one column of one number each; then calls `end`, which may throw.

@@ -19,20 +19,20 @@ namespace fastrec {
 namespace {
 
 TEST(BlockPool, ABlockComesBackOnlyAfterItsLastOwner) {
-  BlockPool pool(1 << 20);
-  auto first = pool.take(5000);
+  const auto pool = std::make_shared<BlockPool>(1 << 20);
+  auto first = pool->take(5000);
   auto second_owner = first;
   const std::uint8_t* memory = first->data();
   first.reset();
-  EXPECT_NE(pool.take(5000)->data(), memory);
+  EXPECT_NE(pool->take(5000)->data(), memory);
   second_owner.reset();
-  EXPECT_EQ(pool.take(5000)->data(), memory);
+  EXPECT_EQ(pool->take(5000)->data(), memory);
 }
 
 TEST(BlockPool, BlocksAreAlignedAndLargeEnough) {
-  BlockPool pool(64 << 20);
+  const auto pool = std::make_shared<BlockPool>(64 << 20);
   for (std::size_t size = 1; size < (std::size_t{9} << 20); size = size * 3 / 2 + 1) {
-    const auto block = pool.take(size);
+    const auto block = pool->take(size);
     EXPECT_GE(block->size(), size);
     EXPECT_LE(block->size(), size + size / 4 + 4096);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block->data()) % Block::kAlignment, 0u);
@@ -41,36 +41,36 @@ TEST(BlockPool, BlocksAreAlignedAndLargeEnough) {
 }
 
 TEST(BlockPool, IdleBlocksStayBelowTheLimit) {
-  BlockPool pool(100'000);
+  const auto pool = std::make_shared<BlockPool>(100'000);
   std::vector<std::shared_ptr<Block>> blocks;
-  for (int i = 0; i < 10; ++i) blocks.push_back(pool.take(32'768));
+  for (int i = 0; i < 10; ++i) blocks.push_back(pool->take(32'768));
   blocks.clear();
-  EXPECT_EQ(pool.stats().n_idle, 3u);
-  EXPECT_LE(pool.stats().idle_bytes, 100'000u);
+  EXPECT_EQ(pool->stats().n_idle, 3u);
+  EXPECT_LE(pool->stats().idle_bytes, 100'000u);
 }
 
 TEST(BlockPool, BlocksOutliveTheirPool) {
   std::shared_ptr<Block> block;
   {
-    BlockPool pool(1 << 20);
-    block = pool.take(100);
+    const auto pool = std::make_shared<BlockPool>(1 << 20);
+    block = pool->take(100);
   }
   std::memset(block->data(), 7, block->size());
 }
 
 TEST(BlockPool, ThreadsMayTakeAndDropAtOnce) {
-  BlockPool pool(1 << 20);
+  const auto pool = std::make_shared<BlockPool>(1 << 20);
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {
     threads.emplace_back([&pool, t] {
       for (unsigned i = 0; i < 500; ++i) {
-        const auto block = pool.take(1000 * (1 + (t + i) % 7));
+        const auto block = pool->take(1000 * (1 + (t + i) % 7));
         std::memset(block->data(), static_cast<int>(t), block->size());
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_LE(pool.stats().n_allocated, 28u);
+  EXPECT_LE(pool->stats().n_allocated, 28u);
 }
 
 // An allocator that counts allocations and releases.
@@ -90,57 +90,57 @@ class CountedMemory {
 
 TEST(BlockPool, OnlyReplenishCallsTheAllocator) {
   CountedMemory memory;
-  BlockPool pool(1 << 20, memory.allocator(), true);
-  auto first = pool.take(5000);
-  auto second = pool.take(5000);
+  const auto pool = std::make_shared<BlockPool>(1 << 20, memory.allocator(), true);
+  auto first = pool->take(5000);
+  auto second = pool->take(5000);
   EXPECT_EQ(memory.n_made, 0);
   EXPECT_EQ(first->owner(), nullptr);
-  pool.replenish();
+  pool->replenish();
   EXPECT_EQ(memory.n_made, 2);
-  pool.replenish();
+  pool->replenish();
   EXPECT_EQ(memory.n_made, 2) << "what is there need not be made again";
-  const auto third = pool.take(5000);
+  const auto third = pool->take(5000);
   EXPECT_NE(third->owner(), nullptr);
   EXPECT_TRUE(std::has_single_bit(third->size())) << "what such allocators round up to";
 }
 
 TEST(BlockPool, BlocksOfTheAllocatorAreUsedAgainAndThoseOfTheSystemAreNot) {
   CountedMemory memory;
-  BlockPool pool(1 << 20, memory.allocator(), true);
-  pool.take(5000);
-  EXPECT_EQ(pool.stats().n_idle, 0u);
-  pool.replenish();
-  const std::uint8_t* data = pool.take(5000)->data();
-  EXPECT_EQ(pool.take(5000)->data(), data);
-  pool.replenish();
+  const auto pool = std::make_shared<BlockPool>(1 << 20, memory.allocator(), true);
+  pool->take(5000);
+  EXPECT_EQ(pool->stats().n_idle, 0u);
+  pool->replenish();
+  const std::uint8_t* data = pool->take(5000)->data();
+  EXPECT_EQ(pool->take(5000)->data(), data);
+  pool->replenish();
   EXPECT_EQ(memory.n_made, 1);
   EXPECT_EQ(memory.n_back, 0);
 }
 
 TEST(BlockPool, WithoutRecyclingEachBlockGoesBackOnceItWasUsed) {
   CountedMemory memory;
-  BlockPool pool(1 << 20, memory.allocator(), false);
-  pool.take(5000);
-  pool.replenish();
-  auto used = pool.take(5000);
+  const auto pool = std::make_shared<BlockPool>(1 << 20, memory.allocator(), false);
+  pool->take(5000);
+  pool->replenish();
+  auto used = pool->take(5000);
   EXPECT_NE(used->owner(), nullptr);
   used.reset();
   EXPECT_EQ(memory.n_back, 0) << "only replenish() gives memory back";
-  pool.replenish();
+  pool->replenish();
   EXPECT_EQ(memory.n_back, 1);
   EXPECT_EQ(memory.n_made, 2);
-  EXPECT_NE(pool.take(5000)->owner(), nullptr);
+  EXPECT_NE(pool->take(5000)->owner(), nullptr);
 }
 
 TEST(BlockPool, ABlockInUseDoesNotKeepWhatIsIdle) {
   CountedMemory memory;
   std::shared_ptr<Block> held;
   {
-    BlockPool pool(1 << 20, memory.allocator(), true);
+    const auto pool = std::make_shared<BlockPool>(1 << 20, memory.allocator(), true);
     for (int i = 0; i < 2; ++i) {
-      auto other = pool.take(5000);
-      held = pool.take(5000);
-      pool.replenish();
+      auto other = pool->take(5000);
+      held = pool->take(5000);
+      pool->replenish();
     }
     EXPECT_NE(held->owner(), nullptr);
   }
@@ -152,18 +152,18 @@ TEST(BlockPool, ABlockInUseDoesNotKeepWhatIsIdle) {
 TEST(BlockPool, TheAllocatorGetsItsMemoryBackAboveTheLimitAndAtTheEnd) {
   CountedMemory memory;
   {
-    BlockPool pool(100'000, memory.allocator(), true);
+    const auto pool = std::make_shared<BlockPool>(100'000, memory.allocator(), true);
     for (int i = 0; i < 2; ++i) {
       std::vector<std::shared_ptr<Block>> blocks;
-      for (int j = 0; j < 3; ++j) blocks.push_back(pool.take(32'768));
-      blocks.push_back(pool.take(65'536));
+      for (int j = 0; j < 3; ++j) blocks.push_back(pool->take(32'768));
+      blocks.push_back(pool->take(65'536));
       blocks.clear();
-      pool.replenish();
-      EXPECT_LE(pool.stats().idle_bytes, 100'000u);
+      pool->replenish();
+      EXPECT_LE(pool->stats().idle_bytes, 100'000u);
     }
-    pool.take(200'000);
-    pool.replenish();
-    EXPECT_LE(pool.stats().idle_bytes, 100'000u);
+    pool->take(200'000);
+    pool->replenish();
+    EXPECT_LE(pool->stats().idle_bytes, 100'000u);
     EXPECT_GT(memory.n_back, 0);
   }
   EXPECT_EQ(memory.n_back, memory.n_made);

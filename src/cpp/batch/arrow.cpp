@@ -7,58 +7,42 @@
 namespace fastrec {
 namespace {
 
-// The children of an ArrowSchema or ArrowArray, and the array of pointers to them that
-// the interface requires. A child that was moved away has a null `release`.
+// The private data of an ArrowSchema or ArrowArray: everything it points to.
 template <typename Struct>
-class Children {
- public:
-  explicit Children(std::size_t n) : structs_(n), pointers_(n) {
-    for (std::size_t i = 0; i < n; ++i) pointers_[i] = &structs_[i];
+struct Owned {
+  explicit Owned(std::size_t n_children)
+      : children(n_children), child_pointers(n_children) {
+    for (std::size_t i = 0; i < n_children; ++i) child_pointers[i] = &children[i];
   }
-  ~Children() {
-    for (Struct& child : structs_) {
-      if (child.release != nullptr) child.release(&child);
+  ~Owned() {
+    for (Struct& child : children) {
+      if (child.release != nullptr) child.release(&child);  // was not moved out
     }
   }
-  Children(const Children&) = delete;
-  Children& operator=(const Children&) = delete;
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
 
-  Struct* operator[](std::size_t i) { return &structs_[i]; }
-  std::int64_t size() const { return static_cast<std::int64_t>(structs_.size()); }
-  Struct** pointers() { return pointers_.data(); }
-
- private:
-  std::vector<Struct> structs_;
-  std::vector<Struct*> pointers_;
+  std::vector<Struct> children;
+  std::vector<Struct*> child_pointers;
+  std::string name, format;    // of a schema
+  std::vector<Array> buffers;  // of an array
+  std::vector<const void*> buffer_pointers;
 };
 
-// The private data of a struct: everything it points to.
-struct OwnedField {
-  explicit OwnedField(const ArrowField& field)
-      : name(field.name), format(field.format), children(field.children.size()) {}
-
-  std::string name, format;
-  Children<ArrowSchema> children;
-};
-
-struct OwnedValues {
-  explicit OwnedValues(ArrowValues* values)
-      : buffers(std::move(values->buffers)),
-        pointers(buffers.size()),
-        children(values->children.size()) {
-    for (std::size_t i = 0; i < buffers.size(); ++i) pointers[i] = buffers[i].data;
-  }
-
-  std::vector<Array> buffers;
-  std::vector<const void*> pointers;
-  Children<ArrowArray> children;
-};
-
-template <typename Owned, typename Struct>
+template <typename PrivateData, typename Struct>
 void release(Struct* released) {
-  delete static_cast<Owned*>(released->private_data);
+  delete static_cast<PrivateData*>(released->private_data);
   released->private_data = nullptr;
   released->release = nullptr;
+}
+
+// Hands `owned` to `*out`, with its children.
+template <typename Struct>
+void own(std::unique_ptr<Owned<Struct>> owned, Struct* out) {
+  out->n_children = static_cast<std::int64_t>(owned->children.size());
+  out->children = owned->child_pointers.data();
+  out->release = &release<Owned<Struct>, Struct>;
+  out->private_data = owned.release();
 }
 
 class OwnedStream {
@@ -123,34 +107,34 @@ OwnedStream* owned_stream(ArrowArrayStream* stream) {
 }  // namespace
 
 void export_field(const ArrowField& field, ArrowSchema* out) {
-  auto owned = std::make_unique<OwnedField>(field);
+  auto owned = std::make_unique<Owned<ArrowSchema>>(field.children.size());
   for (std::size_t i = 0; i < field.children.size(); ++i) {
-    export_field(field.children[i], owned->children[i]);
+    export_field(field.children[i], &owned->children[i]);
   }
+  owned->name = field.name;
+  owned->format = field.format;
   *out = {};
   out->format = owned->format.c_str();
   out->name = owned->name.c_str();
   out->flags = field.is_nullable ? ARROW_FLAG_NULLABLE : 0;
-  out->n_children = owned->children.size();
-  out->children = owned->children.pointers();
-  out->release = &release<OwnedField, ArrowSchema>;
-  out->private_data = owned.release();
+  own(std::move(owned), out);
 }
 
 void export_values(ArrowValues values, ArrowArray* out) {
-  auto owned = std::make_unique<OwnedValues>(&values);
+  auto owned = std::make_unique<Owned<ArrowArray>>(values.children.size());
   for (std::size_t i = 0; i < values.children.size(); ++i) {
-    export_values(std::move(values.children[i]), owned->children[i]);
+    export_values(std::move(values.children[i]), &owned->children[i]);
+  }
+  owned->buffers = std::move(values.buffers);
+  for (const Array& buffer : owned->buffers) {
+    owned->buffer_pointers.push_back(buffer.data);
   }
   *out = {};
   out->length = values.length;
   out->null_count = values.null_count;
-  out->n_buffers = static_cast<std::int64_t>(owned->pointers.size());
-  out->n_children = owned->children.size();
-  out->buffers = owned->pointers.data();
-  out->children = owned->children.pointers();
-  out->release = &release<OwnedValues, ArrowArray>;
-  out->private_data = owned.release();
+  out->n_buffers = static_cast<std::int64_t>(owned->buffers.size());
+  out->buffers = owned->buffer_pointers.data();
+  own(std::move(owned), out);
 }
 
 void export_batches(std::unique_ptr<ArrowBatches> batches, ArrowArrayStream* out) {

@@ -72,9 +72,9 @@ void BatchBuilder::begin(std::size_t n_rows) {
   for (const std::size_t c : growing_columns_) {
     const ColumnSpec& spec = schema_->columns[c];
     GrowingColumn& growing = growing_[c];
-    growing.values.clear();
-    growing.offsets.clear();
-    growing.row_splits.clear();
+    growing.values.retract_to(0);
+    growing.offsets.retract_to(0);
+    growing.row_splits.retract_to(0);
     growing.n_items = 0;
     if (spec.holds_strings()) growing.offsets.append(0);
     if (spec.has_row_splits()) growing.row_splits.append(0);
@@ -113,7 +113,7 @@ void BatchBuilder::rewind(std::size_t row) noexcept {
 
 std::size_t BatchBuilder::n_last_items(std::size_t column) const noexcept {
   const GrowingArray& row_splits = growing_[column].row_splits;
-  return run_of(row_splits, row_splits.size() / sizeof(std::int64_t) - 2).size;
+  return run_of(row_splits, n_runs(row_splits) - 1).size;
 }
 
 std::span<const std::int64_t> BatchBuilder::last_items(

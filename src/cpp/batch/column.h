@@ -164,8 +164,7 @@ class BatchBuilder {
   void finish_padded(std::size_t column, std::size_t n_rows, ArrayPlacer* placer,
                      Column* result);
   std::size_t padded_width(std::size_t column, std::size_t n_rows) const;
-  std::size_t padded_bytes(std::size_t column, std::size_t n_values) const;
-  void check_padding(std::size_t column, std::size_t n_rows, std::size_t width) const;
+  std::size_t n_values_of(std::size_t column) const;
 
   std::shared_ptr<const Schema> schema_;
   std::shared_ptr<BlockPool> pool_;

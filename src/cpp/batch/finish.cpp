@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "batch/column.h"
+#include "wire/field_writer.h"
 
 namespace fastrec {
 namespace {
@@ -31,32 +32,6 @@ Bytes padding_of(const ColumnSpec& spec) {
   return spec.default_strings ? as_bytes(spec.default_strings->front()) : Bytes();
 }
 
-// Appends byte strings to an array of data and one of offsets.
-class StringArrayWriter {
- public:
-  StringArrayWriter(std::uint8_t* data, std::uint8_t* offsets)
-      : data_(data), offset_(offsets) {
-    end_string();
-  }
-
-  void append(Bytes string) {
-    if (!string.empty()) std::memcpy(data_ + size_, string.data(), string.size());
-    size_ += string.size();
-    end_string();
-  }
-
- private:
-  void end_string() {
-    const auto end = static_cast<std::int64_t>(size_);
-    std::memcpy(offset_, &end, sizeof end);
-    offset_ += sizeof end;
-  }
-
-  std::uint8_t* data_;
-  std::uint8_t* offset_;
-  std::size_t size_ = 0;
-};
-
 // The two groups of arrays of column `c` in its Placement. The row splits of a padded
 // column are a separate group: callers may keep its values without them.
 constexpr std::size_t values_of(std::size_t c) { return 2 * c; }
@@ -64,21 +39,20 @@ constexpr std::size_t row_splits_of(std::size_t c) { return 2 * c + 1; }
 
 }  // namespace
 
+// The items in each row of a padded column. Throws Error if the rows exceed the limit.
 std::size_t BatchBuilder::padded_width(std::size_t column, std::size_t n_rows) const {
   const ColumnSpec& spec = schema_->columns[column];
-  if (spec.length) return *spec.length;
+  if (n_rows == 0) return spec.length.value_or(0);
   const GrowingArray& row_splits = growing_[column].row_splits;
-  std::size_t longest = 0;
+  std::size_t longest = 0, n_items = 0;
   for (std::size_t row = 0; row < n_rows; ++row) {
-    longest = std::max(longest, run_of(row_splits, row).size);
+    const std::size_t size = run_of(row_splits, row).size;
+    if (size <= n_items) continue;
+    longest = row;
+    n_items = size;
   }
-  return (longest + spec.multiple_of - 1) / spec.multiple_of * spec.multiple_of;
-}
-
-// Throws Error unless rows of `width` items fit into the limit.
-void BatchBuilder::check_padding(std::size_t column, std::size_t n_rows,
-                                 std::size_t width) const {
-  const ColumnSpec& spec = schema_->columns[column];
+  const std::size_t n_steps = (n_items + spec.multiple_of - 1) / spec.multiple_of;
+  const std::size_t width = spec.length.value_or(n_steps * spec.multiple_of);
   // Only padding counts: the file had the bytes of the other items.
   const std::size_t value_bytes = spec.holds_strings()
                                       ? sizeof(std::int64_t) + padding_of(spec).size()
@@ -86,12 +60,7 @@ void BatchBuilder::check_padding(std::size_t column, std::size_t n_rows,
   // Divides, because the product may overflow.
   const std::size_t n_max =
       padded_bytes_max_ / std::max<std::size_t>(1, value_bytes * spec.n_values);
-  if (n_rows == 0 || width <= n_max / n_rows) return;
-  const GrowingArray& row_splits = growing_[column].row_splits;
-  std::size_t longest = 0;
-  for (std::size_t row = 1; row < n_rows; ++row) {
-    if (run_of(row_splits, row).size > run_of(row_splits, longest).size) longest = row;
-  }
+  if (width <= n_max / n_rows) return width;
   Error error(Errc::kPaddingTooLarge,
               "padding " + std::to_string(n_rows) + " rows to " +
                   std::to_string(width) + " items takes more than " +
@@ -104,13 +73,13 @@ void BatchBuilder::check_padding(std::size_t column, std::size_t n_rows,
   throw error;
 }
 
-// The size of the `n_values` values of a padded column.
-std::size_t BatchBuilder::padded_bytes(std::size_t column, std::size_t n_values) const {
+// The numbers or strings in a growing column before padding.
+std::size_t BatchBuilder::n_values_of(std::size_t column) const {
   const ColumnSpec& spec = schema_->columns[column];
   const GrowingColumn& growing = growing_[column];
-  if (!spec.holds_strings()) return n_values * spec.item_bytes;
-  const std::size_t n_strings = growing.offsets.size() / sizeof(std::int64_t) - 1;
-  return growing.values.size() + (n_values - n_strings) * padding_of(spec).size();
+  return spec.holds_strings()
+             ? n_runs(growing.offsets)
+             : static_cast<std::size_t>(growing.n_items) * spec.n_values;
 }
 
 class BatchBuilder::ArrayPlacer {
@@ -157,9 +126,7 @@ void BatchBuilder::finish_growing(std::size_t column, ArrayPlacer* placer,
                                   Column* result) {
   const ColumnSpec& spec = schema_->columns[column];
   GrowingColumn& growing = growing_[column];
-  result->n_values = spec.holds_strings()
-                         ? growing.offsets.size() / sizeof(std::int64_t) - 1
-                         : static_cast<std::size_t>(growing.n_items) * spec.n_values;
+  result->n_values = n_values_of(column);
   result->values = placer->place(&growing.values);
   if (spec.holds_strings()) result->offsets = placer->place(&growing.offsets);
   if (spec.has_row_splits()) result->row_splits = placer->place(&growing.row_splits);
@@ -175,15 +142,23 @@ void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows,
   if (spec.holds_strings()) {
     const Bytes padding = padding_of(spec);
     result->offsets = placer->place();
-    StringArrayWriter strings(result->values.data, result->offsets.data);
+    std::uint8_t* const data = result->values.data;
+    std::uint8_t* offset = result->offsets.data;
+    std::int64_t end = 0;
+    store_le(offset, end);
+    const auto append = [&](Bytes string) {
+      store_raw(string.data(), string.size(), data + end);
+      end += static_cast<std::int64_t>(string.size());
+      store_le(offset += sizeof end, end);
+    };
     for (std::size_t row = 0; row < n_rows; ++row) {
       const Run items = run_of(growing.row_splits, row);
       for (std::size_t i = 0; i < items.size * spec.n_values; ++i) {
         const Run bytes = run_of(growing.offsets, items.begin * spec.n_values + i);
-        strings.append({growing.values.data() + bytes.begin, bytes.size});
+        append({growing.values.data() + bytes.begin, bytes.size});
       }
       for (std::size_t i = items.size * spec.n_values; i < width_values; ++i) {
-        strings.append(padding);
+        append(padding);
       }
     }
     growing.offsets.reset();
@@ -212,11 +187,15 @@ void BatchBuilder::plan_growing(std::size_t column, std::size_t n_rows,
   const GrowingColumn& growing = growing_[column];
   if (spec.layout == Layout::kPadded) {
     result->width = padded_width(column, n_rows);
-    check_padding(column, n_rows, result->width);
     result->n_values = n_rows * result->width * spec.n_values;
-    growing_placement_.add(values_of(column), padded_bytes(column, result->n_values));
     if (spec.holds_strings()) {
+      const std::size_t n_padding = result->n_values - n_values_of(column);
+      growing_placement_.add(
+          values_of(column),
+          growing.values.size() + n_padding * padding_of(spec).size());
       growing_placement_.add(values_of(column), offsets_bytes(result->n_values));
+    } else {
+      growing_placement_.add(values_of(column), result->n_values * spec.item_bytes);
     }
     growing_placement_.add(row_splits_of(column), growing.row_splits.size());
     return;
@@ -289,25 +268,21 @@ std::span<const Column> BatchBuilder::finish_row() {
     const ColumnSpec& spec = schema_->columns[c];
     GrowingColumn& growing = growing_[c];
     Column& column = row_[c];
-    auto n_items = static_cast<std::size_t>(growing.n_items);
+    column.n_values = n_values_of(c);
     if (spec.layout == Layout::kPadded) {
       column.width = padded_width(c, 1);
-      check_padding(c, 1, column.width);
-      const std::size_t n_padding = (column.width - n_items) * spec.n_values;
+      const std::size_t n_padding = column.width * spec.n_values - column.n_values;
       if (spec.holds_strings()) {
         for (std::size_t i = 0; i < n_padding; ++i) append_string(c, padding_of(spec));
       } else {
         const std::size_t n_bytes = n_padding * spec.item_bytes;
         fill_repeated(growing.values.extend(n_bytes), n_bytes, spec.default_values);
       }
-      n_items = column.width;
+      column.n_values += n_padding;
     }
-    column.n_values = spec.holds_strings()
-                          ? growing.offsets.size() / sizeof(std::int64_t) - 1
-                          : n_items * spec.n_values;
-    column.values.data = growing.values.begin();
-    column.offsets.data = growing.offsets.begin();
-    column.row_splits.data = growing.row_splits.begin();
+    column.values.data = growing.values.data();
+    column.offsets.data = growing.offsets.data();
+    column.row_splits.data = growing.row_splits.data();
   }
   return row_;
 }

@@ -18,14 +18,12 @@ class GrowingArray {
   explicit GrowingArray(std::shared_ptr<BlockPool> pool) : pool_(std::move(pool)) {}
 
   std::size_t size() const noexcept { return size_; }
-  const std::uint8_t* data() const noexcept { return data_; }
-  std::uint8_t* begin() noexcept { return data_; }
+  std::uint8_t* data() const noexcept { return data_; }
 
   // Appends `n_bytes` uninitialized bytes and returns a pointer to them. Invalidates
   // earlier pointers.
   std::uint8_t* extend(std::size_t n_bytes) {
-    if (n_bytes > capacity_ - size_ || data_ == nullptr) grow(n_bytes);
-    std::uint8_t* begin = data_ + size_;
+    std::uint8_t* begin = reserve(n_bytes);
     size_ += n_bytes;
     return begin;
   }
@@ -55,16 +53,11 @@ class GrowingArray {
     }
   }
 
-  void clear() noexcept { size_ = 0; }
-
   // Removes the last `n_bytes`.
   void retract(std::size_t n_bytes) noexcept { size_ -= n_bytes; }
 
   // Removes all but the first `n_bytes`.
   void retract_to(std::size_t n_bytes) noexcept { size_ = n_bytes; }
-
-  // The size of the block.
-  std::size_t capacity() const noexcept { return capacity_; }
 
   // Whether to release the block instead of copying its contents.
   bool fills_own_block() const noexcept {
@@ -105,9 +98,12 @@ inline Run run_of(const GrowingArray& offsets, std::size_t i) {
           static_cast<std::size_t>(bounds[1] - bounds[0])};
 }
 
-// The size of the offsets of `n` runs.
+// The size of the offsets of `n` runs, and the number of runs with these offsets.
 constexpr std::size_t offsets_bytes(std::size_t n) {
   return (n + 1) * sizeof(std::int64_t);
+}
+inline std::size_t n_runs(const GrowingArray& offsets) {
+  return offsets.size() / sizeof(std::int64_t) - 1;
 }
 
 }  // namespace fastrec

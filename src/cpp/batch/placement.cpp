@@ -20,7 +20,7 @@ void Placement::clear() noexcept {
 
 void Placement::add(std::size_t column, std::size_t size) {
   if (shares_.empty() || shares_.back().column != column) {
-    shares_.push_back({.column = column});
+    shares_.emplace_back().column = column;
   }
   Share& share = shares_.back();
   share.n_bytes += size;
@@ -45,17 +45,16 @@ void Placement::divide() {
       block_bytes_.push_back(0);
       size_max = 2 * share->n_bytes + BlockPool::kPageBytes;
     }
-    share->block = static_cast<std::uint32_t>(block_bytes_.size() - 1);
+    share->begin = {static_cast<std::uint32_t>(block_bytes_.size() - 1),
+                    block_bytes_.back()};
     block_bytes_.back() += share->n_aligned;
   }
-
-  n_used_.assign(block_bytes_.size(), 0);
   auto place = places_.begin();
   for (const Share& share : shares_) {
-    for (std::size_t i = 0; i < share.n_arrays; ++i, ++place) {
-      const std::size_t size = place->offset;
-      *place = {share.block, n_used_[share.block]};
-      n_used_[share.block] += size;
+    Place next = share.begin;
+    for (std::size_t i = 0; i < share.n_arrays; ++i) {
+      const std::size_t size = std::exchange(*place++, next).offset;
+      next.offset += size;
     }
   }
 }

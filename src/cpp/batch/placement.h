@@ -59,7 +59,7 @@ class Placement {
     std::size_t n_bytes = 0;
     std::size_t n_aligned = 0;
     std::size_t n_arrays = 0;
-    std::uint32_t block = 0;
+    Place begin;
   };
 
   std::shared_ptr<const BlockPool> pool_;
@@ -67,7 +67,6 @@ class Placement {
   std::vector<Share*> by_size_;
   std::vector<Place> places_;  // before divide(), the offset is the aligned size
   std::vector<std::size_t> block_bytes_;
-  std::vector<std::size_t> n_used_;  // of each block
 };
 
 }  // namespace fastrec

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <list>
-#include <map>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -51,131 +48,96 @@ Block::~Block() {
   if (!owner_) ::operator delete(data_, std::align_val_t{alignment_of(size_)});
 }
 
-// The idle blocks. Blocks in use hold a weak reference to it: they return to it, or are
-// freed if they outlive the pool.
-class BlockPool::PoolState : public std::enable_shared_from_this<PoolState> {
- public:
-  PoolState(std::size_t idle_bytes_max, Allocator allocate, bool recycles)
-      : idle_bytes_max_(idle_bytes_max),
-        allocate_(std::move(allocate)),
-        recycles_(recycles) {}
-
-  // Allocators of page-locked memory return powers of two for any size.
-  std::size_t block_size(std::size_t size) const noexcept {
-    return allocate_ ? std::bit_ceil(class_of(size)) : class_of(size);
-  }
-
-  std::shared_ptr<Block> take(std::size_t size_min) {
-    const std::size_t size = block_size(size_min);
-    // A fork may have copied the mutex while a thread held it.
-    std::unique_ptr<Block> block = is_forked() ? nullptr : find(size);
-    if (!block) block = std::make_unique<Block>(size);
-    return {block.release(), [pool = weak_from_this()](Block* returned) {
-              std::unique_ptr<Block> owned(returned);
-              if (const auto state = pool.lock()) state->take_back(std::move(owned));
-            }};
-  }
-
-  void replenish() {
-    if (!allocate_ || is_forked()) return;
-    std::map<std::size_t, std::size_t> wanted;
-    Blocks retired;
-    {
-      const std::lock_guard lock(mutex_);
-      wanted.swap(wanted_);
-      retired.swap(retired_);
-    }
-    retired.clear();
-    std::size_t n_bytes = 0;
-    for (const auto& [size, count] : wanted) {
-      for (std::size_t i = 0; i < count; ++i) {
-        n_bytes += size;
-        if (n_bytes > idle_bytes_max_) return;
-        put(std::make_unique<Block>(allocate_(size), size), &idle_);
-      }
-    }
-  }
-
-  Stats stats() const {
-    const std::lock_guard lock(mutex_);
-    return {n_allocated_, idle_.size(), idle_bytes_};
-  }
-
- private:
-  using Blocks = std::list<std::unique_ptr<Block>>;
-
-  bool is_forked() const { return process_id() != process_id_; }
-
-  std::unique_ptr<Block> find(std::size_t size) {
-    const std::lock_guard lock(mutex_);
-    // Newest first: its pages are the most likely to be cached.
-    const auto found = std::find_if(idle_.rbegin(), idle_.rend(),
-                                    [&](const auto& b) { return b->size() == size; });
-    const bool is_found = found != idle_.rend();
-    if (allocate_ && !(is_found && recycles_)) ++wanted_[size];
-    if (!is_found) {
-      ++n_allocated_;
-      return nullptr;
-    }
-    std::unique_ptr<Block> block = std::move(*found);
-    idle_.erase(std::next(found).base());
-    idle_bytes_ -= size;
-    return block;
-  }
-
-  void take_back(std::unique_ptr<Block> block) {
-    if (is_forked()) return;
-    // System blocks are only substitutes for special ones.
-    if (allocate_ && !block->owner()) return;
-    put(std::move(block), recycles_ ? &idle_ : &retired_);
-  }
-
-  void put(std::unique_ptr<Block> block, Blocks* target) {
-    Blocks added, dropped;  // freed after the lock is released
-    const std::size_t size = block->size();
-    try {
-      added.push_back(std::move(block));
-    } catch (const std::bad_alloc&) {
-      return;  // memory is short: free the block
-    }
-    const std::lock_guard lock(mutex_);
-    target->splice(target->end(), added);
-    if (target != &idle_) return;
-    idle_bytes_ += size;
-    Blocks& rest = allocate_ ? retired_ : dropped;
-    while (idle_bytes_ > idle_bytes_max_) {
-      idle_bytes_ -= idle_.front()->size();
-      rest.splice(rest.end(), idle_, idle_.begin());
-    }
-  }
-
-  const std::size_t idle_bytes_max_;
-  const Allocator allocate_;
-  const bool recycles_;
-  const int process_id_ = process_id();
-  mutable std::mutex mutex_;
-  Blocks idle_;  // least recently used first
-  std::size_t idle_bytes_ = 0;
-  std::size_t n_allocated_ = 0;
-  std::map<std::size_t, std::size_t> wanted_;  // special blocks to allocate, by size
-  Blocks retired_;                             // to return to the allocator
-};
-
-BlockPool::BlockPool(std::size_t idle_bytes_max)
-    : BlockPool(idle_bytes_max, nullptr, true) {}
-
 BlockPool::BlockPool(std::size_t idle_bytes_max, Allocator allocate, bool recycles)
-    : state_(
-          std::make_shared<PoolState>(idle_bytes_max, std::move(allocate), recycles)) {}
+    : idle_bytes_max_(idle_bytes_max),
+      allocate_(std::move(allocate)),
+      recycles_(recycles),
+      process_id_(process_id()) {}
 
-std::shared_ptr<Block> BlockPool::take(std::size_t size) { return state_->take(size); }
-
+// Allocators of page-locked memory return powers of two for any size.
 std::size_t BlockPool::block_size(std::size_t size) const noexcept {
-  return state_->block_size(size);
+  return allocate_ ? std::bit_ceil(class_of(size)) : class_of(size);
 }
 
-void BlockPool::replenish() { state_->replenish(); }
+std::shared_ptr<Block> BlockPool::take(std::size_t size_min) {
+  const std::size_t size = block_size(size_min);
+  // A fork may have copied the mutex while a thread held it.
+  std::unique_ptr<Block> block = is_forked() ? nullptr : find(size);
+  if (!block) block = std::make_unique<Block>(size);
+  return {block.release(), [weak_pool = weak_from_this()](Block* returned) {
+            std::unique_ptr<Block> owned(returned);
+            if (const auto pool = weak_pool.lock()) pool->take_back(std::move(owned));
+          }};
+}
 
-BlockPool::Stats BlockPool::stats() const { return state_->stats(); }
+void BlockPool::replenish() {
+  if (!allocate_ || is_forked()) return;
+  std::map<std::size_t, std::size_t> wanted;
+  Blocks retired;
+  {
+    const std::lock_guard lock(mutex_);
+    wanted.swap(wanted_);
+    retired.swap(retired_);
+  }
+  retired.clear();
+  std::size_t n_bytes = 0;
+  for (const auto& [size, count] : wanted) {
+    for (std::size_t i = 0; i < count; ++i) {
+      n_bytes += size;
+      if (n_bytes > idle_bytes_max_) return;
+      put(std::make_unique<Block>(allocate_(size), size), &idle_);
+    }
+  }
+}
+
+BlockPool::Stats BlockPool::stats() const {
+  const std::lock_guard lock(mutex_);
+  return {n_allocated_, idle_.size(), idle_bytes_};
+}
+
+bool BlockPool::is_forked() const noexcept { return process_id() != process_id_; }
+
+std::unique_ptr<Block> BlockPool::find(std::size_t size) {
+  const std::lock_guard lock(mutex_);
+  // Newest first: its pages are the most likely to be cached.
+  const auto found = std::find_if(idle_.rbegin(), idle_.rend(),
+                                  [&](const auto& b) { return b->size() == size; });
+  const bool is_found = found != idle_.rend();
+  if (allocate_ && !(is_found && recycles_)) ++wanted_[size];
+  if (!is_found) {
+    ++n_allocated_;
+    return nullptr;
+  }
+  std::unique_ptr<Block> block = std::move(*found);
+  idle_.erase(std::next(found).base());
+  idle_bytes_ -= size;
+  return block;
+}
+
+void BlockPool::take_back(std::unique_ptr<Block> block) {
+  if (is_forked()) return;
+  // System blocks are only substitutes for special ones.
+  if (allocate_ && !block->owner()) return;
+  put(std::move(block), recycles_ ? &idle_ : &retired_);
+}
+
+void BlockPool::put(std::unique_ptr<Block> block, Blocks* target) {
+  Blocks added, dropped;  // freed after the lock is released
+  const std::size_t size = block->size();
+  try {
+    added.push_back(std::move(block));
+  } catch (const std::bad_alloc&) {
+    return;  // memory is short: free the block
+  }
+  const std::lock_guard lock(mutex_);
+  target->splice(target->end(), added);
+  if (target != &idle_) return;
+  idle_bytes_ += size;
+  Blocks& rest = allocate_ ? retired_ : dropped;
+  while (idle_bytes_ > idle_bytes_max_) {
+    idle_bytes_ -= idle_.front()->size();
+    rest.splice(rest.end(), idle_, idle_.begin());
+  }
+}
 
 }  // namespace fastrec

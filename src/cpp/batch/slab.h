@@ -21,7 +21,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
+#include <map>
 #include <memory>
+#include <mutex>
 
 namespace fastrec {
 
@@ -63,16 +66,16 @@ struct Array {
 // Returns special memory of at least the requested size.
 using Allocator = std::function<ForeignMemory(std::size_t)>;
 
-class BlockPool {
+// Blocks in use refer to their pool, so a std::shared_ptr must own it.
+class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
   // The smallest block.
   static constexpr std::size_t kPageBytes = std::size_t{4} << 10;
 
-  explicit BlockPool(std::size_t idle_bytes_max);
-
-  // Prefers blocks from `allocate`. Unless `recycles`, each block is used once and then
-  // returned to the allocator.
-  BlockPool(std::size_t idle_bytes_max, Allocator allocate, bool recycles);
+  // Prefers blocks from `allocate`, if any. Unless `recycles`, each of them is used once
+  // and then returned to the allocator.
+  explicit BlockPool(std::size_t idle_bytes_max, Allocator allocate = nullptr,
+                     bool recycles = true);
 
   // Returns a block of at least `size` bytes with unspecified content. Any thread may
   // call this, and any thread may release the block. Throws std::bad_alloc.
@@ -94,8 +97,23 @@ class BlockPool {
   Stats stats() const;
 
  private:
-  class PoolState;
-  std::shared_ptr<PoolState> state_;
+  using Blocks = std::list<std::unique_ptr<Block>>;
+
+  bool is_forked() const noexcept;
+  std::unique_ptr<Block> find(std::size_t size);
+  void take_back(std::unique_ptr<Block> block);
+  void put(std::unique_ptr<Block> block, Blocks* target);
+
+  const std::size_t idle_bytes_max_;
+  const Allocator allocate_;
+  const bool recycles_;
+  const int process_id_;
+  mutable std::mutex mutex_;
+  Blocks idle_;  // least recently used first
+  std::size_t idle_bytes_ = 0;
+  std::size_t n_allocated_ = 0;
+  std::map<std::size_t, std::size_t> wanted_;  // special blocks to allocate, by size
+  Blocks retired_;                             // to return to the allocator
 };
 
 }  // namespace fastrec
