@@ -64,17 +64,17 @@ PYTHON_ROOMS = [
 
 # At most this many lines in a room: `git ls-files ROOM | xargs cat | wc -l`.
 LINES = {
-    "src/cpp/base": 790,
-    "src/cpp/batch": 1720,
+    "src/cpp/base": 795,
+    "src/cpp/batch": 1650,
     "src/cpp/bindings": 4900,
     "src/cpp/crc32c": 1070,
     "src/cpp/decode": 3240,
-    "src/cpp/encode": 950,
+    "src/cpp/encode": 840,
     "src/cpp/file": 2040,
     "src/cpp/loader": 2600,
     "src/cpp/record": 3530,
-    "src/cpp/survey": 1290,
-    "src/cpp/wire": 2320,
+    "src/cpp/survey": 1240,
+    "src/cpp/wire": 2200,
     "src/fastrec": 3700,
     "src/fastrec/arrays": 1410,
     "src/fastrec/arrow": 540,
