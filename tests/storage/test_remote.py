@@ -329,6 +329,37 @@ def test_streams_shuffle_shard_and_resume(server: ObjectServer) -> None:
     assert first + [batch["n"].tolist() for batch in resumed] == epoch
 
 
+@pytest.mark.parametrize("features", [None, {"n": fr.FixedLen((), "int64")}])
+def test_the_first_batch_takes_few_round_trips(
+    server: ObjectServer, features: Untyped
+) -> None:
+    """The beginnings; the index and the sample of a schema; two steps of data."""
+    server.objects = {f"{i}.tfrecord": shard(i, bytes) for i in range(16)}
+    server.wave_seconds = 0.1
+    urls = [f"{server.url}/{key}" for key in server.objects]
+    dataset = open_dataset(urls, features=features)
+    assert len(server.waves) - 1 <= 1
+    with dataset.loader(100) as loader:
+        assert next(iter(loader))["n"].tolist() == [*range(100)]
+    assert len(server.waves) - 1 <= 5, server.waves
+
+
+def test_a_failing_look_for_an_index_hardly_delays_data(server: ObjectServer) -> None:
+    server.objects = {f"{i}.tfrecord": shard(i, bytes) for i in range(2)}
+    looks = []
+
+    def fail(path: str, _headers: object) -> int | None:
+        if not path.endswith("frecidx"):
+            return None
+        looks.append(path)
+        return 503
+
+    server.status = fail
+    urls = [f"{server.url}/{key}" for key in server.objects]
+    assert numbers(open_dataset(urls)) == [*range(2 * N_ROWS)]
+    assert len(looks) == 2
+
+
 def test_pieces_are_the_object(server: ObjectServer) -> None:
     data = np.random.default_rng(1).bytes(9_000_001)
     server.objects["x"] = data
@@ -542,6 +573,7 @@ def test_another_range_is_not_called_short(
         ("file:///x", "302, a redirect that cannot be followed; pass the URL"),
         ("", "302, a redirect that cannot be followed; pass the URL"),
         ("/x", "redirects in a loop; check the URL"),
+        ("ftp://127.0.0.1/x", "redirects to another scheme, which is not followed"),
     ],
 )
 def test_a_redirect_that_leads_nowhere(

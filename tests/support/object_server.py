@@ -69,6 +69,12 @@ class ObjectServer(http.server.ThreadingHTTPServer):
         The requests so far, without those of directories.
     injected : Counter
         How often each fault was injected.
+    wave_seconds : float
+        Requests are answered together, in waves: a wave ends when no request has
+        arrived for this time. Without it, requests are answered at once.
+    waves : list of list of str
+        The paths in each wave. A client that waits for one response before it sends the
+        next request needs a wave for each of them.
     """
 
     daemon_threads = True
@@ -98,6 +104,9 @@ class ObjectServer(http.server.ThreadingHTTPServer):
         self.status: Callable[[str, Mapping[str, str]], int | None] | None = None
         self.requests: list[Request] = []
         self.injected: Counter[str] = Counter()
+        self.wave_seconds = 0.0
+        self.waves: list[list[str]] = [[]]
+        self._wave_changed = threading.Condition()
         self.is_ending = threading.Event()
         self._etags: dict[int, tuple[bytes, str]] = {}
 
@@ -113,6 +122,19 @@ class ObjectServer(http.server.ThreadingHTTPServer):
             known = data, f'"{hashlib.md5(data).hexdigest()}"'
             self._etags[id(data)] = known
         return known[1]
+
+    def join_wave(self, path: str) -> None:
+        """Wait for the end of the wave to which a request belongs."""
+        with self._wave_changed:
+            wave = self.waves[-1]
+            wave.append(path)
+            n_requests = 0
+            while self.waves[-1] is wave and n_requests < len(wave):
+                n_requests = len(wave)
+                self._wave_changed.wait(self.wave_seconds)
+            if self.waves[-1] is wave:
+                self.waves.append([])
+                self._wave_changed.notify_all()
 
     def handle_error(self, *_: object) -> None:
         """Ignore clients that close the connection."""
@@ -174,6 +196,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             key = self.path.lstrip("/")
         if server.latency:
             time.sleep(server.latency)
+        if server.wave_seconds:
+            server.join_wave(f"{self.path} {self.headers.get('Range', '')}".rstrip())
         if server.status is not None:
             status = server.status(self.path, dict(self.headers.items()))
             if status is not None:

@@ -30,9 +30,13 @@ from fastrec.storage.compression import (
     sampled_contents,
 )
 from fastrec.storage.index_files import IndexPlace, joined_names
-from fastrec.storage.paths import local_head
+from fastrec.storage.paths import local_head, version_of
 from fastrec.storage.pipes import PipePath, refuse_pipe
-from fastrec.storage.remote import RemotePath, warn_of_weak_versions
+from fastrec.storage.remote import (
+    RemotePath,
+    RequestCounters,
+    warn_of_weak_versions,
+)
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import renew_after_fork
 
@@ -45,6 +49,10 @@ _T = TypeVar("_T")
 
 # Records whose stored checksums are in the fingerprint, in addition to the last one.
 _N_FINGERPRINTED = 17
+
+# Limits of the files that are streamed at a time to infer a schema.
+_MAX_FRAME_READERS = 16
+_SAMPLED_BYTES = 32 << 20
 
 # With more files, only a sample is opened before the first batch.
 _MAX_INSPECTED = 1024
@@ -306,10 +314,22 @@ class FileSet:
 
     @contextlib.contextmanager
     def frames(self, numbers: Sequence[int]) -> Iterator[_core.FrameStream]:
-        """Yield a stream of the frames of the files with these numbers."""
+        """Yield a stream of the frames of the files with these numbers.
+
+        The first remote files are requested together, up to `_SAMPLED_BYTES` of them.
+        """
         contents, recovery = self.contents(), self.recovery
         chosen = [contents[i] for i in numbers]
-        with frame_stream(chosen, self.table, numbers, recovery) as frames:
+        sizes = [
+            version_of(path)[0] if isinstance(path, RemotePath) else _SAMPLED_BYTES
+            for path, _ in chosen[:_MAX_FRAME_READERS]
+        ]
+        n_readers = (
+            bisect.bisect_left([*itertools.accumulate(sizes)], _SAMPLED_BYTES) + 1
+        )
+        with frame_stream(
+            chosen, self.table, numbers, recovery, n_readers=n_readers
+        ) as frames:
             yield frames
 
     def check_random_access(self, what: str) -> None:
@@ -407,7 +427,7 @@ class FileSet:
             log_gaps(_gaps(found))
             return found
 
-    def is_indexed(self) -> bool:
+    def is_indexed(self, counters: RequestCounters | None = None) -> bool:
         """Return whether all indexes exist in memory, or in the cache for small sets.
 
         For a large set, searching the cache would delay the first batch.
@@ -418,7 +438,9 @@ class FileSet:
             # A copy that does not exist yet has no index, and cannot use the URL's.
             is_copied = part._options.cache_dir is None or part._paths is not None
             if False not in part._indexes and not part._is_large and is_copied:
-                found = index.load_indexes(part.paths, part._options.index_dir)
+                found = index.load_indexes(
+                    part.paths, part._options.index_dir, counters
+                )
                 if found is not None:
                     part._indexes[False] = found
             if False not in part._indexes:

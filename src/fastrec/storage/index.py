@@ -41,7 +41,7 @@ from fastrec.storage.index_files import (
 from fastrec.storage.locks import builder_lock
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import version_of, versions_of
-from fastrec.storage.remote import RemotePath, fetch
+from fastrec.storage.remote import RemotePath, RequestCounters, fetch, fetch_beginning
 from fastrec.storage.stores import Entry
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import CancelledError
@@ -58,6 +58,8 @@ _MAX_FILES_PER_TASK = 512
 _TASKS_PER_THREAD = 8
 _SAVE_SECONDS = 60.0  # a process that is killed loses what it built since the last save
 _N_REMOTE_THREADS = 16  # they wait for the network
+_INDEX_BYTES = 1 << 20  # of the first request for a remote index
+_INDEX_ATTEMPTS = 2  # a failing request must not delay reading
 
 
 def known_contents(
@@ -75,11 +77,13 @@ def known_contents(
 
 
 def load_indexes(
-    paths: Sequence[str], index_dir: str | os.PathLike[str] | None
+    paths: Sequence[str],
+    index_dir: str | os.PathLike[str] | None,
+    counters: RequestCounters | None = None,
 ) -> _core.Indexes | None:
     """Return the cached indexes of plain files, or None if any index is missing."""
     found = FileIndexes(paths, None, IndexPlace(index_dir))
-    found.search()
+    found.search(counters)
     return None if found.missing.size else found.indexes()
 
 
@@ -311,11 +315,11 @@ class FileIndexes:
 
     # Searching.
 
-    def search(self) -> None:
+    def search(self, counters: RequestCounters | None = None) -> None:
         """Search all locations for the missing indexes."""
         self._search_together()
         if self.missing.size:
-            self._fetch()
+            self._fetch(counters)
         index_dir, n_files = self._place.index_dir, len(self._paths)
         if self.missing.size and (index_dir is not None or n_files > 1):
             folder = self._place.folder()
@@ -331,7 +335,7 @@ class FileIndexes:
             if self.missing.size:
                 self._look_into(path, names, is_next_to_data=is_next_to_data)
 
-    def _fetch(self) -> None:
+    def _fetch(self, counters: RequestCounters | None) -> None:
         """Fetch the index file next to the remote files, and search it."""
         directory, remote = self._scope.directory, self._scope.remote
         if remote is None:
@@ -343,14 +347,15 @@ class FileIndexes:
             return  # the names do not identify the files
         path = remote.sibling(Entry(remote.key[:n_above] + NEXT_TO_DATA, -1, ""))
         try:
-            version = version_of(path)
-            content = fetch(path, 0, version[0], version)
+            fetch_beginning(path, _INDEX_BYTES, counters, _INDEX_ATTEMPTS)
+            version, content = version_of(path), bytes(path.beginning)
+            content += bytes(fetch(path, len(content), version[0], version, counters))
         except FileNotFoundError:
             return
         except OSError as error:  # some stores deny access to missing objects
             _log.info("cannot read the index %s: %s", path, error.strerror)
             return
-        file = _core.IndexFile.of(bytes(content))
+        file = _core.IndexFile.of(content)
         if file is not None:
             self._is_fetched = self._find(
                 file, joined_names(names), self.missing, is_next_to_data=True

@@ -26,6 +26,7 @@ from fastrec.storage.remote import (
     RequestCounters,
     ask,
     fetch,
+    fetch_beginning,
     head,
     remote_path,
 )
@@ -52,8 +53,9 @@ _NO_FILE = "No TFRecord file in the directory or its subdirectories"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 _VERSION_THREADS = 8  # they mostly wait for a file server
-_REQUEST_THREADS = 32
+_REQUEST_THREADS = 64
 _HEAD_BYTES = 16 << 10  # to read from a remote file to detect its format
+_MAX_BEGUN = 1024  # paths whose files are read before they are needed
 
 # Limits of a listing, which may be endless: listed keys, and keys kept in memory.
 _MAX_KEYS = 10_000_000
@@ -96,10 +98,11 @@ def expand(
             f"paths must be a path or an iterable of paths, got {type(given).__name__}"
         )
     given = list(given)
-    n_remote = sum(isinstance(path, str) and is_remote(path) for path in given)
-    if n_remote > 1:
-        # Expand the first path alone: it creates the store that the others share.
-        parts = [expand_one(given[0]), *asked_in_threads(expand_one, given[1:])]
+    urls = [path for path in given if isinstance(path, str) and is_remote(path)]
+    if len(urls) > 1:
+        remote_path(urls[0], storage_options)  # creates the store that all share
+        begins = len(urls) <= _MAX_BEGUN
+        parts = asked_in_threads(partial(expand_one, begins=begins), given)
     else:
         parts = [expand_one(path) for path in given]
     files = [file for part in parts for file in part]
@@ -115,6 +118,7 @@ def _expand_one(
     joins: bool,
     allows_pipes: bool,
     options: StorageOptions | None,
+    begins: bool = True,
 ) -> list[str]:
     if isinstance(given, (RemotePath, PipePath)):
         return [given]
@@ -124,7 +128,7 @@ def _expand_one(
         )
     name = os.fspath(given)
     if is_remote(name):
-        return [*_expand_url(name, counters, joins, options)]
+        return [*_expand_url(name, counters, joins, options, begins=begins)]
     path = path_of_url(name)
     if os.path.isdir(path):
         top = os.path.join(path, "")
@@ -169,8 +173,10 @@ def version_of(path: str, counters: RequestCounters | None = None) -> Version:
 
 def versions_of(paths: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the version of each file or object, shape (n, 2), or raise an OSError."""
-    if any(isinstance(path, RemotePath) for path in paths):
-        return np.array(asked_in_threads(version_of, paths), np.int64)
+    remote = [path for path in paths if isinstance(path, RemotePath)]
+    if remote:
+        asked_in_threads(version_of, [path for path in remote if path.entry is None])
+        return np.array([version_of(path) for path in paths], np.int64)
     return _core.versions_of(os.fsencode("\0".join(paths)), _VERSION_THREADS)
 
 
@@ -202,8 +208,10 @@ def local_head(path: str, counters: RequestCounters | None = None) -> Iterator[s
     import tempfile  # slow to import
 
     version = version_of(path, counters)
+    data, path.beginning = path.beginning, b""
     with tempfile.NamedTemporaryFile(prefix="fastrec-") as file:
-        file.write(fetch(path, 0, min(version[0], _HEAD_BYTES), version, counters))
+        n_bytes = min(version[0], _HEAD_BYTES)
+        file.write(data or fetch(path, 0, n_bytes, version, counters))
         file.flush()
         yield file.name
 
@@ -327,6 +335,8 @@ def _expand_url(
     counters: RequestCounters | None,
     joins: bool,
     options: StorageOptions | None,
+    *,
+    begins: bool,
 ) -> list[RemotePath]:
     if url.lower().startswith("file:"):
         raise ValueError(
@@ -348,7 +358,10 @@ def _expand_url(
         return found
     if path.key and not path.key.endswith("/"):
         try:
-            path.entry = head(path, counters)
+            if begins:
+                fetch_beginning(path, _HEAD_BYTES, counters)
+            else:
+                path.entry = head(path, counters)
         except FileNotFoundError:
             if is_http(url):  # only "/" at the end means a directory
                 raise

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.storage.paths import version_of
+from fastrec.storage.paths import version_of, versions_of
 from fastrec.storage.remote import RemotePath, RequestCounters, fetch
 from fastrec.tasks import close_at_exit
 
@@ -38,6 +38,7 @@ class RangeReaders:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = list(paths)
+        versions_of([path for path in paths if isinstance(path, RemotePath)])
         self._versions = [
             version_of(path) if isinstance(path, RemotePath) else (0, 0)
             for path in paths

@@ -65,10 +65,11 @@ class RemotePath(str):
     Paths with the same redacted URL are equal only if their user and query are equal.
     """
 
-    __slots__ = ("_hidden", "_store", "entry", "key")
+    __slots__ = ("_hidden", "_store", "beginning", "entry", "key")
 
     key: str
     entry: Entry | None  # from the listing, or from the first request
+    beginning: Buffer  # bytes that came with the entry, until they are read
     _store: Store | None  # None if it has credentials that were not pickled
     _hidden: str  # the digest of the user and the query, or ""
 
@@ -79,6 +80,7 @@ class RemotePath(str):
         """Create the path of an object; `text` is its redacted URL."""
         path = cls(text)
         path.key, path.entry, path._store, path._hidden = key, entry, store, hidden
+        path.beginning = b""
         return path
 
     @property
@@ -201,6 +203,7 @@ def ask(
     counters: RequestCounters | None = None,
     *,
     in_this_thread: bool = False,
+    n_attempts: int = _MAX_ATTEMPTS,
 ) -> _T:
     """Return the result of `request`; retry the request after transient errors.
 
@@ -213,7 +216,7 @@ def ask(
 
     store, counters = path.store, counters or RequestCounters()
     begin = time.monotonic()
-    for attempt in range(1, _MAX_ATTEMPTS + 1):
+    for attempt in range(1, n_attempts + 1):
         task = Task(partial(store.call, str(path), request))
         if in_this_thread:
             task.run()
@@ -232,7 +235,7 @@ def ask(
         delay = min(_FIRST_DELAY_SECONDS * 2 ** (attempt - 1), _MAX_DELAY_SECONDS)
         is_unreached = reason == CANNOT_CONNECT and not store.has_answered
         until = begin + _UNREACHED_SECONDS if is_unreached else math.inf
-        if attempt == _MAX_ATTEMPTS or time.monotonic() + delay > until:
+        if attempt == n_attempts or time.monotonic() + delay > until:
             break
         counters.add(0, 1)
         # Not the global generator, whose state would depend on the network.
@@ -242,7 +245,24 @@ def ask(
 
 def head(path: RemotePath, counters: RequestCounters | None = None) -> Entry:
     """Return the `Entry` of an object, which the server reports."""
-    entry = ask(path, lambda: path.store.head(path.key), counters)
+    return _with_size(path, ask(path, lambda: path.store.head(path.key), counters))
+
+
+def fetch_beginning(
+    path: RemotePath,
+    n_bytes: int,
+    counters: RequestCounters | None = None,
+    n_attempts: int = _MAX_ATTEMPTS,
+) -> None:
+    """Set the entry and, if the store sends both at once, the beginning of an object."""
+    request = partial(path.store.beginning, path.key, n_bytes)
+    data, entry = ask(path, request, counters, n_attempts=n_attempts)
+    path.entry = _with_size(path, entry)
+    whole = memoryview(data).nbytes == min(n_bytes, entry.size)
+    path.beginning = data if whole else b""
+
+
+def _with_size(path: RemotePath, entry: Entry) -> Entry:
     if entry.size < 0:
         reason = "the server does not report the size; download the file"
         raise OSError(errno.ENOTSUP, reason, str(path))

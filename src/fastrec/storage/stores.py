@@ -168,6 +168,22 @@ class Store:
             root = without_userinfo(root)[0].partition("?")[0]
         return root + key if root.endswith("/") else f"{root}/{key}"
 
+    def beginning(self, key: str, n_bytes: int) -> tuple[Buffer, Entry]:
+        """Return an object's entry, and its first bytes if that costs no request."""
+        if self._reading is None:
+            return b"", self.head(key)
+        from obstore import exceptions as kinds
+
+        try:
+            return self.get(key, 0, n_bytes)
+        except (kinds.GenericError, kinds.NotSupportedError) as error:
+            if _status_of(error) not in (0, 416):
+                raise
+            entry = _obstore_entry(self._reading.get(key).meta)
+            if entry.size:
+                raise
+            return b"", entry
+
     def head(self, key: str) -> Entry:
         """Return the entry of an object, or raise a FileNotFoundError."""
         if self._reading is None:
@@ -179,23 +195,13 @@ class Store:
             tag = next((str(info[name]) for name in _FSSPEC_TAGS if info.get(name)), "")
             size = info.get("size")
             return Entry(key, -1 if size is None else int(size), tag, not tag)
-        from obstore import exceptions as kinds
-
         if not self._is_http:
             entry = _obstore_entry(self._reading.head(key))
             if entry.size:
                 return entry
         # Only a GET proves that an object is empty. HTTP servers may refuse HEAD, which
         # signed URLs do not allow, or may report a different length.
-        try:
-            return _obstore_entry(
-                self._reading.get(key, options={"range": (0, 1)}).meta
-            )
-        except (kinds.GenericError, kinds.NotSupportedError):
-            entry = _obstore_entry(self._reading.get(key).meta)
-            if entry.size:
-                raise
-            return entry
+        return self.beginning(key, 1)[1]
 
     def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:
         """Return the bytes ``[begin, end)`` of an object, and its entry."""
@@ -449,6 +455,8 @@ _FAILURES = {
     "UnexpectedRange": "RETRY: the server or a proxy sent another range than "
     "requested; download the file",
     "UnexpectedEof": "RETRY: the body was truncated",
+    "builder error|scheme is not allowed": "EPROTONOSUPPORT: the server redirects to "
+    "another scheme, which is not followed; pass the URL that it leads to",
     "kind: Redirect": "ELOOP: the server redirects in a loop; check the URL",
     r"kind: Connect\b|\b(ClientConnectorError|ConnectionRefusedError)\b": "RETRY: "
     + CANNOT_CONNECT,
