@@ -22,7 +22,7 @@ import signal
 import sys
 import traceback
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -243,11 +243,11 @@ def test_a_panic_is_an_error(
 
     class PanicException(BaseException): ...
 
-    def panic(_key: str) -> None:
+    def panic(_key: str, _n_bytes: int) -> None:
         raise error
 
     path = remote_path(f"{server.url}/x")
-    monkeypatch.setattr(path.store, "head", panic)
+    monkeypatch.setattr(path.store, "beginning", panic)
     error: BaseException = PanicException("the library is broken")
     with pytest.raises(
         OSError, match=r"PanicException: the library is broken"
@@ -539,6 +539,40 @@ def test_a_server_without_ranges(server: ObjectServer) -> None:
     path = remote_path(f"{server.url}/x")
     with pytest.raises(OSError, match="does not support range requests; download"):
         fetch(path, 0, 9, version_of(path))
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_a_server_without_ranges_is_read_in_order(
+    server: ObjectServer, compress: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    server.objects = {f"{i}.tfrecord": shard(i, compress) for i in range(2)}
+    server.has_ranges = False
+    urls = [f"{server.url}/{key}" for key in server.objects]
+    dataset = open_dataset(urls)
+    assert numbers(dataset) == [*range(2 * N_ROWS)]
+    assert len(dataset) == 2 * N_ROWS
+    reason = "compressed" if compress is gzip.compress else "without range requests"
+    with pytest.raises(ValueError, match=f"{reason}; pass cache_dir="):
+        dataset[0]
+    with pytest.raises(ValueError, match=f"{reason}; pass cache_dir="):
+        next(iter(dataset.loader(100, shuffle=True)))
+    copied = open_dataset(urls, cache_dir=tmp_path)
+    assert [copied[i]["n"] for i in (0, N_ROWS)] == [0, N_ROWS]
+    server.inject = lambda _request: "cut"
+    with pytest.raises(OSError, match=r"the body was cut off \(1 attempts\)"):
+        numbers(dataset)
+
+
+def test_servers_are_asked_not_to_compress(server: ObjectServer) -> None:
+    asked: list[str] = []
+
+    def note(_path: str, headers: Mapping[str, str]) -> None:
+        asked.append({k.lower(): v for k, v in headers.items()}["accept-encoding"])
+
+    server.objects["x.tfrecord"] = shard(0, bytes)
+    server.status = note
+    assert numbers(open_dataset(f"{server.url}/x.tfrecord")) == [*range(N_ROWS)]
+    assert set(asked) == {"identity"}
 
 
 def test_a_server_that_compresses_is_not_called_changed(server: ObjectServer) -> None:

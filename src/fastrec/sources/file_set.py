@@ -35,6 +35,7 @@ from fastrec.storage.pipes import PipePath, refuse_pipe
 from fastrec.storage.remote import (
     RemotePath,
     RequestCounters,
+    has_ranges,
     warn_of_weak_versions,
 )
 from fastrec.storage.stream_readers import frame_stream
@@ -266,9 +267,15 @@ class FileSet:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether any file is a pipe, or is compressed and has no copy in the cache."""
+        """Whether any file can only be read in order.
+
+        It is a pipe, or has no copy in the cache and is compressed or on a server
+        without ranges.
+        """
         if self._is_streamed is None:
             self._is_streamed = bool(set(self._read_as()) - {"plain"} or self.pipes)
+            if all(part._options.cache_dir is None for part in self._parts):
+                self._is_streamed |= not all(map(has_ranges, self.files))
         return self._is_streamed
 
     @property
@@ -337,10 +344,16 @@ class FileSet:
         if not self.is_streamed:
             return
         self.check_no_pipes(what)
-        path = next(path for path, content in self.contents() if content != "plain")
+        for path, content in self.contents():
+            if content != "plain":
+                reason = "is compressed", "expand compressed files once"
+                break
+            if not has_ranges(path):
+                reason = "is on a server without range requests", "copy it once"
+                break
         raise ValueError(
-            f"{what} requires random access, but {path!r} is compressed; pass "
-            "cache_dir= to fastrec.open() to expand compressed files once"
+            f"{what} requires random access, but {path!r} {reason[0]}; pass "
+            f"cache_dir= to fastrec.open() to {reason[1]}"
         )
 
     @property

@@ -347,8 +347,8 @@ class FileIndexes:
             return  # the names do not identify the files
         path = remote.sibling(Entry(remote.key[:n_above] + NEXT_TO_DATA, -1, ""))
         try:
-            fetch_beginning(path, _INDEX_BYTES, counters, _INDEX_ATTEMPTS)
-            version, content = version_of(path), bytes(path.beginning)
+            entry = fetch_beginning(path, _INDEX_BYTES, counters, _INDEX_ATTEMPTS)
+            version, content = entry.version, bytes(path.beginning)
             content += bytes(fetch(path, len(content), version[0], version, counters))
         except FileNotFoundError:
             return

@@ -27,7 +27,8 @@ from fastrec.storage.remote import (
     ask,
     fetch,
     fetch_beginning,
-    head,
+    has_ranges,
+    pieces,
     remote_path,
 )
 from fastrec.storage.stores import Entry, StorageOptions, Version
@@ -101,8 +102,8 @@ def expand(
     urls = [path for path in given if isinstance(path, str) and is_remote(path)]
     if len(urls) > 1:
         remote_path(urls[0], storage_options)  # creates the store that all share
-        begins = len(urls) <= _MAX_BEGUN
-        parts = asked_in_threads(partial(expand_one, begins=begins), given)
+        n_bytes = _HEAD_BYTES if len(urls) <= _MAX_BEGUN else 1
+        parts = asked_in_threads(partial(expand_one, n_bytes=n_bytes), given)
     else:
         parts = [expand_one(path) for path in given]
     files = [file for part in parts for file in part]
@@ -118,7 +119,7 @@ def _expand_one(
     joins: bool,
     allows_pipes: bool,
     options: StorageOptions | None,
-    begins: bool = True,
+    n_bytes: int = _HEAD_BYTES,
 ) -> list[str]:
     if isinstance(given, (RemotePath, PipePath)):
         return [given]
@@ -128,7 +129,7 @@ def _expand_one(
         )
     name = os.fspath(given)
     if is_remote(name):
-        return [*_expand_url(name, counters, joins, options, begins=begins)]
+        return [*_expand_url(name, counters, joins, options, n_bytes)]
     path = path_of_url(name)
     if os.path.isdir(path):
         top = os.path.join(path, "")
@@ -165,8 +166,8 @@ def _expand_one(
 def version_of(path: str, counters: RequestCounters | None = None) -> Version:
     """Return the `Version` of a local file or remote object, or raise an OSError."""
     if isinstance(path, RemotePath):
-        path.entry = path.entry or head(path, counters)
-        return path.entry.version
+        entry = path.entry or fetch_beginning(path, _HEAD_BYTES, counters)
+        return entry.version
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
@@ -175,7 +176,10 @@ def versions_of(paths: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the version of each file or object, shape (n, 2), or raise an OSError."""
     remote = [path for path in paths if isinstance(path, RemotePath)]
     if remote:
-        asked_in_threads(version_of, [path for path in remote if path.entry is None])
+        unknown = [path for path in remote if path.entry is None]
+        asked_in_threads(
+            lambda path, counters: fetch_beginning(path, 1, counters), unknown
+        )
         return np.array([version_of(path) for path in paths], np.int64)
     return _core.versions_of(os.fsencode("\0".join(paths)), _VERSION_THREADS)
 
@@ -208,10 +212,15 @@ def local_head(path: str, counters: RequestCounters | None = None) -> Iterator[s
     import tempfile  # slow to import
 
     version = version_of(path, counters)
+    n_bytes = min(version[0], _HEAD_BYTES)
     data, path.beginning = path.beginning, b""
+    if not has_ranges(path):
+        with contextlib.closing(pieces(path, version, counters)) as content:
+            data = bytes(next(content, b""))
     with tempfile.NamedTemporaryFile(prefix="fastrec-") as file:
-        n_bytes = min(version[0], _HEAD_BYTES)
-        file.write(data or fetch(path, 0, n_bytes, version, counters))
+        if memoryview(data).nbytes < n_bytes:
+            data = fetch(path, 0, n_bytes, version, counters)
+        file.write(data)
         file.flush()
         yield file.name
 
@@ -335,8 +344,7 @@ def _expand_url(
     counters: RequestCounters | None,
     joins: bool,
     options: StorageOptions | None,
-    *,
-    begins: bool,
+    n_bytes: int,
 ) -> list[RemotePath]:
     if url.lower().startswith("file:"):
         raise ValueError(
@@ -358,10 +366,7 @@ def _expand_url(
         return found
     if path.key and not path.key.endswith("/"):
         try:
-            if begins:
-                fetch_beginning(path, _HEAD_BYTES, counters)
-            else:
-                path.entry = head(path, counters)
+            fetch_beginning(path, n_bytes, counters)
         except FileNotFoundError:
             if is_http(url):  # only "/" at the end means a directory
                 raise
@@ -445,7 +450,7 @@ def _listed(
             # The size may not include the object's parts. Or the object does not exist:
             # the empty object "key/", which marks a directory, is listed as "key".
             try:
-                file.entry = head(file, counters)
+                fetch_beginning(file, _HEAD_BYTES, counters)
             except FileNotFoundError:
                 continue
         files.append(file)

@@ -243,29 +243,20 @@ def ask(
     raise OSError(errno.EIO, f"{reason} ({attempt} attempts)", str(path))
 
 
-def head(path: RemotePath, counters: RequestCounters | None = None) -> Entry:
-    """Return the `Entry` of an object, which the server reports."""
-    return _with_size(path, ask(path, lambda: path.store.head(path.key), counters))
-
-
 def fetch_beginning(
     path: RemotePath,
     n_bytes: int,
     counters: RequestCounters | None = None,
     n_attempts: int = _MAX_ATTEMPTS,
-) -> None:
-    """Set the entry and, if the store sends both at once, the beginning of an object."""
+) -> Entry:
+    """Set and return the entry of an object; set its beginning if that came along."""
     request = partial(path.store.beginning, path.key, n_bytes)
     data, entry = ask(path, request, counters, n_attempts=n_attempts)
-    path.entry = _with_size(path, entry)
-    whole = memoryview(data).nbytes == min(n_bytes, entry.size)
-    path.beginning = data if whole else b""
-
-
-def _with_size(path: RemotePath, entry: Entry) -> Entry:
     if entry.size < 0:
         reason = "the server does not report the size; download the file"
         raise OSError(errno.ENOTSUP, reason, str(path))
+    is_whole = memoryview(data).nbytes == min(n_bytes, entry.size)
+    path.entry, path.beginning = entry, data if is_whole else b""
     return entry
 
 
@@ -274,7 +265,7 @@ def exists(path: str) -> bool:
     if not isinstance(path, RemotePath):
         return os.path.lexists(path)
     try:
-        head(path)
+        fetch_beginning(path, 1)
     except FileNotFoundError:
         return False
     return True
@@ -349,13 +340,41 @@ def _changed(path: str) -> CorruptionError:
     return CorruptionError(reason, str(path), code="file_changed")
 
 
+def has_ranges(path: str) -> bool:
+    """Return whether parts of a file can be read; False only if that is known."""
+    entry = path.entry if isinstance(path, RemotePath) else None
+    return entry is None or entry.has_ranges
+
+
+def _whole(
+    path: RemotePath, version: Version, counters: RequestCounters | None
+) -> Generator[Buffer]:
+    chunks, entry = ask(path, lambda: path.store.stream(path.key), counters)
+    if entry.version != version:
+        raise _changed(path)
+    n_bytes = 0
+    end = memoryview(b"")
+    while chunk := ask(path, lambda: next(chunks, end), counters, n_attempts=1):
+        n_bytes += len(chunk)
+        if counters is not None:
+            counters.add(len(chunk), 0)
+        yield chunk
+    if n_bytes != version[0]:
+        reason = f"received {n_bytes:,} of {version[0]:,} bytes"
+        raise OSError(errno.EIO, reason, str(path))
+
+
 def pieces(
     path: RemotePath, version: Version, counters: RequestCounters | None = None
 ) -> Generator[Buffer]:
     """Yield the content of an object in order; threads fetch up to 36 MiB ahead.
 
-    The first piece is small, for callers that need only the beginning.
+    The first piece is small, for callers that need only the beginning. An object on a
+    server without ranges is one response, which cannot be requested again.
     """
+    if not has_ranges(path):
+        yield from _whole(path, version, counters)
+        return
     own = RequestCounters(counters)
     pool = TaskPool(_PIECES_AHEAD, cancel=own.cancel)
     tasks: deque[Task[Buffer]] = deque()

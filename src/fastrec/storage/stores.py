@@ -63,6 +63,7 @@ _FSSPEC_TAGS = (
     *("LastModified", "last_modified", "mtime", "modified", "updated", "created"),
 )
 
+_CHUNK_BYTES = 256 << 10  # of an object that is read without ranges
 _PART_BYTES = 8 << 20  # of an upload
 _MAX_PARTS = 9_000  # S3 allows 10,000
 
@@ -79,6 +80,7 @@ class Entry(NamedTuple):
     tag: str = ""  # the ETag or the modification time; "" if the server sends neither
     is_weak: bool = False  # whether another version may have the same tag
     encoding: str = ""  # Content-Encoding, such as "gzip"
+    has_ranges: bool = True  # whether the server answers requests for ranges
 
     @property
     def version(self) -> Version:
@@ -145,6 +147,7 @@ class Store:
             # obstore ignores the user and password in a URL.
             root, authorization = without_userinfo(root)
             client["default_headers"] = {
+                "accept-encoding": "identity",
                 **authorization,
                 **client.get("default_headers", {}),
             }
@@ -169,45 +172,49 @@ class Store:
         return root + key if root.endswith("/") else f"{root}/{key}"
 
     def beginning(self, key: str, n_bytes: int) -> tuple[Buffer, Entry]:
-        """Return an object's entry, and its first bytes if that costs no request."""
+        """Return an object's entry, and its first bytes if that costs no request.
+
+        Raises a FileNotFoundError if the object does not exist.
+        """
         if self._reading is None:
-            return b"", self.head(key)
+            return b"", self._info(key)
         from obstore import exceptions as kinds
 
+        # Only a GET proves that an object is empty. HTTP servers may refuse HEAD, which
+        # signed URLs do not allow, or may report a different length.
         try:
             return self.get(key, 0, n_bytes)
         except (kinds.GenericError, kinds.NotSupportedError) as error:
             if _status_of(error) not in (0, 416):
                 raise
             entry = _obstore_entry(self._reading.get(key).meta)
-            if entry.size:
+            has_ranges = not isinstance(error, kinds.NotSupportedError)
+            if entry.size and has_ranges:
                 raise
-            return b"", entry
+            return b"", entry._replace(has_ranges=has_ranges or not entry.size)
 
-    def head(self, key: str) -> Entry:
-        """Return the entry of an object, or raise a FileNotFoundError."""
-        if self._reading is None:
-            fs = self._fs()
-            fs.invalidate_cache()
-            info = fs.info(self._path(key))
-            if info.get("type") == "directory":
-                raise FileNotFoundError
-            tag = next((str(info[name]) for name in _FSSPEC_TAGS if info.get(name)), "")
-            size = info.get("size")
-            return Entry(key, -1 if size is None else int(size), tag, not tag)
-        if not self._is_http:
-            entry = _obstore_entry(self._reading.head(key))
-            if entry.size:
-                return entry
-        # Only a GET proves that an object is empty. HTTP servers may refuse HEAD, which
-        # signed URLs do not allow, or may report a different length.
-        return self.beginning(key, 1)[1]
+    def stream(self, key: str) -> tuple[Iterator[memoryview], Entry]:
+        """Return the pieces of a whole object, and its entry."""
+        result = self._reading.get(key)
+        chunks = result.stream(min_chunk_size=_CHUNK_BYTES)
+        return map(memoryview, chunks), _obstore_entry(result.meta)
+
+    def _info(self, key: str) -> Entry:
+        """Return the entry of an object in fsspec's file system."""
+        fs = self._fs()
+        fs.invalidate_cache()
+        info = fs.info(self._path(key))
+        if info.get("type") == "directory":
+            raise FileNotFoundError
+        tag = next((str(info[name]) for name in _FSSPEC_TAGS if info.get(name)), "")
+        size = info.get("size")
+        return Entry(key, -1 if size is None else int(size), tag, not tag)
 
     def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:
         """Return the bytes ``[begin, end)`` of an object, and its entry."""
         if self._reading is None:
             data = self._fs().cat_file(self._path(key), begin, end)
-            return data, self.head(key)  # fsspec returns no version with a range
+            return data, self._info(key)  # fsspec returns no version with a range
         result = self._reading.get(key, options={"range": (begin, end)})
         entry = _obstore_entry(result.meta)
         encoding = result.attributes.get("Content-Encoding", "")
