@@ -66,13 +66,13 @@ PYTHON_ROOMS = [
 LINES = {
     "src/cpp/base": 795,
     "src/cpp/batch": 1650,
-    "src/cpp/bindings": 4900,
+    "src/cpp/bindings": 4700,
     "src/cpp/crc32c": 1070,
     "src/cpp/decode": 3240,
     "src/cpp/encode": 840,
     "src/cpp/file": 2040,
     "src/cpp/loader": 2600,
-    "src/cpp/record": 3530,
+    "src/cpp/record": 3870,
     "src/cpp/survey": 1240,
     "src/cpp/wire": 2200,
     "src/fastrec": 3700,
@@ -183,6 +183,16 @@ def test_a_room_includes_only_itself_and_rooms_above_it(file: Path) -> None:
 def test_only_the_bindings_know_python(file: Path) -> None:
     if room_of(file) != "bindings":
         assert not re.search(r"pybind11|Python\.h|numpy/", file.read_text())
+
+
+def test_the_bindings_have_few_loops() -> None:
+    """A loop is often a rule that belongs to the core: here they convert sequences."""
+    text = "".join(
+        re.sub(r"//.*", "", file.read_text())
+        for file in CPP_FILES
+        if room_of(file) == "bindings"
+    )
+    assert len(re.findall(r"\b(?:for|while) \(", text)) <= 88
 
 
 @cpp

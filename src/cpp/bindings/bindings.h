@@ -138,6 +138,16 @@ class BufferView {
 
 using Int64Array = py::array_t<std::int64_t, py::array::c_style>;
 
+template <typename T>
+py::array_t<T> array_of(const std::vector<T>& values) {
+  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+template <typename T>
+std::span<const T> span_of(const py::array_t<T, py::array::c_style>& array) {
+  return {array.data(), static_cast<std::size_t>(array.size())};
+}
+
 // A pointer that threads without the GIL may release. The object is leaked after the
 // interpreter ends, and in a forked process: page-locked memory belongs to one process.
 template <typename T>
@@ -148,12 +158,6 @@ std::shared_ptr<T> owned_by_python(std::unique_ptr<T> object) {
             delete owned;
           }};
 }
-
-// Splits paths that are joined by NUL bytes.
-std::vector<std::string> split_paths(std::string_view joined);
-
-// 0 for plain, 1 for GZIP, 2 for ZLIB.
-Content content_of_code(unsigned code);
 
 // An exception of Python that passes through the core. Unlike py::error_already_set, it
 // can be raised several times.

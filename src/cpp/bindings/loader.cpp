@@ -69,10 +69,7 @@ class BoundSources {
     py::list result;
     for (Part& part : *parts) {
       py::object rows = py::none();
-      if (!part.rows.empty()) {
-        rows = py::array_t<std::int64_t>(static_cast<py::ssize_t>(part.rows.size()),
-                                         part.rows.data());
-      }
+      if (!part.rows.empty()) rows = array_of(part.rows);
       result.append(py::make_tuple(
           part.schema,
           schemas_[part.schema].cast<const BoundSchema&>().arrays(&part.batch), rows));
@@ -164,10 +161,7 @@ class BoundPipeline {
   py::list take_offsets() {
     py::list list;
     for (const FileOffsets& found : pipeline_->take_offsets()) {
-      list.append(py::make_tuple(
-          found.file,
-          py::array_t<std::uint64_t>(static_cast<py::ssize_t>(found.offsets.size()),
-                                     found.offsets.data())));
+      list.append(py::make_tuple(found.file, array_of(found.offsets)));
     }
     return list;
   }

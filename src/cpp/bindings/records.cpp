@@ -12,6 +12,7 @@
 #include "file/file_view.h"
 #include "record/examination.h"
 #include "record/indexes.h"
+#include "record/paths.h"
 #include "record/reader.h"
 
 namespace fastrec {
@@ -153,8 +154,7 @@ py::array_t<std::uint32_t> stored_checksums(FileTable& files, const Catalog& cat
       checksums.push_back(stored_payload_crc(place, &files));
     }
   }
-  return py::array_t<std::uint32_t>(static_cast<py::ssize_t>(checksums.size()),
-                                    checksums.data());
+  return array_of(checksums);
 }
 
 // [(file, record in the file, begin of its frame)] of each number.
@@ -182,15 +182,6 @@ std::vector<Piece> pieces_of(const py::iterable& pieces) {
     result.push_back({.count = table->size(), .table = std::move(table)});
   }
   return result;
-}
-
-Content recognize_file(const std::string& path) {
-  const py::gil_scoped_release released;
-  const File file(path);
-  std::uint8_t beginning[kRecognizeBytes];
-  const std::size_t n = file.read_at(0, beginning);
-  // Reads only the first bytes, so a length is not compared with the file size.
-  return recognize({beginning, n});
 }
 
 bool holds_frames(const std::string& path) {
@@ -244,7 +235,8 @@ py::tuple to_tuple(const Findings& findings) {
 }
 
 void register_records(py::module_& m) {
-  m.def("recognize", &recognize_file, py::arg("path"));
+  m.def("recognize", &recognize_file, py::arg("path"),
+        py::call_guard<py::gil_scoped_release>());
   m.def("holds_frames", &holds_frames, py::arg("path"));
   m.def(
       "is_end_proven",

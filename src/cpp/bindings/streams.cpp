@@ -12,6 +12,7 @@
 #include "bindings/bindings.h"
 #include "file/byte_streams.h"
 #include "record/examination.h"
+#include "record/index_file.h"
 #include "record/stream.h"
 
 namespace fastrec {
@@ -99,11 +100,6 @@ py::tuple verify_stream(FrameStream& stream, std::uint64_t n_records_max) {
     }
   }
   return py::make_tuple(n_records, n_bytes);
-}
-
-template <typename T>
-py::array_t<T> array_of(const std::vector<T>& values) {
-  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
 // Returns the next verified frames and their offsets: up to `n_records_max` frames or

@@ -256,11 +256,9 @@ class SharedFrameBuffer {
       return buffer_.take();
     });
     const auto n_bytes = static_cast<py::ssize_t>(frames.offsets.back());
-    return py::make_tuple(
-        view_of(frames.array, py::dtype::of<std::uint8_t>(), {n_bytes},
-                owner_of(frames.array.block)),
-        py::array_t<std::uint64_t>(static_cast<py::ssize_t>(frames.offsets.size()),
-                                   frames.offsets.data()));
+    return py::make_tuple(view_of(frames.array, py::dtype::of<std::uint8_t>(),
+                                  {n_bytes}, owner_of(frames.array.block)),
+                          array_of(frames.offsets));
   }
 
  private:

@@ -4,8 +4,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <deque>
 #include <limits>
 #include <map>
+#include <stdexcept>
 #include <utility>
 
 #include "base/error.h"
@@ -65,6 +67,16 @@ std::optional<OwnedBytes> contents_of(const File& file) {
 
 }  // namespace
 
+std::uint8_t code_of(Content content) {
+  return static_cast<std::uint8_t>(std::ranges::find(kContents, content) -
+                                   kContents.begin());
+}
+
+Content content_of_code(unsigned code) {
+  if (code < kContents.size()) return kContents[code];
+  throw std::invalid_argument("content must be 0, 1 or 2");
+}
+
 // The parts of an index as an index file stores them.
 class IndexFileContent {
  public:
@@ -76,8 +88,7 @@ class IndexFileContent {
 
   static Entry entry(const NamedIndex& named) {
     const Index& index = *named.index;
-    const auto content = std::ranges::find(kContents, index.content_);
-    const auto flags = static_cast<std::uint8_t>(content - kContents.begin());
+    const std::uint8_t flags = code_of(index.content_);
     Entry entry = {};
     store_le(entry.data() + kSizeAt, index.identity_.size);
     store_le(entry.data() + kMtimeAt,
@@ -180,6 +191,49 @@ std::optional<std::size_t> IndexFile::find(std::string_view name,
   return std::nullopt;
 }
 
+FoundIndexes IndexFile::find(const IndexQuery& query,
+                             std::span<const std::int64_t> wanted) const {
+  const std::size_t n_files = query.names.size();
+  if (query.versions.size() != n_files || query.contents.size() != n_files) {
+    throw std::invalid_argument("names, versions and contents must have one per file");
+  }
+  FoundIndexes found;
+  std::size_t hint = 0;
+  for (const std::int64_t number : wanted) {
+    const auto i = static_cast<std::size_t>(number);
+    if (i >= n_files) throw std::out_of_range("a number is out of range");
+    const std::optional<std::size_t> entry = find(query.names[i], hint);
+    if (!entry) continue;
+    hint = *entry + 1;
+    const FileIdentity version = query.versions[i], known = identity(*entry);
+    if (query.ignores_times ? known.size != version.size : known != version) continue;
+    const std::optional<Index> index = this->index(*entry);
+    if (!index) continue;
+    const std::uint8_t content = query.contents[i];
+    if (content != kAnyContent && content != code_of(index->content())) continue;
+    if (query.needs_crcs && !index->has_payload_crcs()) continue;
+    if (query.probed != nullptr && !index->is_plausible(*query.probed->open(i))) {
+      continue;
+    }
+    found.files.push_back(number);
+    found.indexes.push_back(index->with_mtime(version.mtime_ns));
+  }
+  return found;
+}
+
+std::vector<std::uint8_t> IndexFile::contents(
+    std::span<const std::string> names) const {
+  std::vector<std::uint8_t> codes;
+  codes.reserve(names.size());
+  std::size_t hint = 0;
+  for (const std::string& name : names) {
+    const std::optional<std::size_t> entry = find(name, hint);
+    if (entry) hint = *entry + 1;
+    codes.push_back(entry ? code_of(content(*entry)) : kAnyContent);
+  }
+  return codes;
+}
+
 std::optional<Index> IndexFile::index(std::size_t i) const {
   const Bytes block = content_.bytes.subspan(places_[i].block,
                                              static_cast<std::size_t>(*block_bytes(i)));
@@ -248,6 +302,31 @@ void save_index_file(const std::string& path, std::span<const NamedIndex> indexe
   const int write_errno = errno;
   if (std::fclose(file) != 0) throw IoError(errno, path);
   if (!is_written) throw IoError(write_errno, path);
+}
+
+void save_indexes(const std::string& path, std::span<const std::string> names,
+                  const Indexes& indexes, std::span<const IndexFile* const> others,
+                  const std::optional<std::string>& directory) {
+  if (names.size() != indexes.size()) {
+    throw std::invalid_argument("names must have one per index");
+  }
+  std::vector<NamedIndex> named;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (indexes[i].gaps().empty()) named.push_back({names[i], &indexes[i]});
+  }
+  std::vector<std::string_view> known(names.begin(), names.end());
+  std::ranges::sort(known);
+  std::deque<Index> kept;  // a deque does not move them
+  for (const IndexFile* other : others) {
+    for (std::size_t i = 0; i < other->size(); ++i) {
+      const std::string_view name = other->name(i);
+      if (std::ranges::binary_search(known, name)) continue;
+      if (directory && !state_at(*directory + "/" + std::string(name))) continue;
+      std::optional<Index> index = other->index(i);
+      if (index) named.push_back({name, &kept.emplace_back(std::move(*index))});
+    }
+  }
+  save_index_file(path, named);
 }
 
 }  // namespace fastrec

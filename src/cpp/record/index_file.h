@@ -34,6 +34,7 @@
 #include "base/bytes.h"
 #include "file/file.h"
 #include "record/index.h"
+#include "record/indexes.h"
 
 namespace fastrec {
 
@@ -41,6 +42,29 @@ namespace fastrec {
 struct OwnedBytes {
   std::shared_ptr<const void> owner;
   Bytes bytes;
+};
+
+// The code of a content in an index file: 0 for plain, 1 for GZIP, 2 for ZLIB.
+std::uint8_t code_of(Content content);
+// Throws std::invalid_argument.
+Content content_of_code(unsigned code);
+// The code of a content that is not known, or that does not matter.
+inline constexpr std::uint8_t kAnyContent = 255;
+
+// The files of a dataset, and what an entry must have in common with them.
+struct IndexQuery {
+  std::span<const std::string> names = {};
+  std::span<const FileIdentity> versions = {};
+  std::span<const std::uint8_t> contents = {};  // codes
+  bool needs_crcs = false;
+  bool ignores_times = false;   // compare only sizes
+  FileTable* probed = nullptr;  // sampled frames must be where the entry says
+};
+
+// Indexes, and the numbers of their files.
+struct FoundIndexes {
+  std::vector<std::int64_t> files;
+  std::vector<Index> indexes;
 };
 
 class IndexFile {
@@ -57,6 +81,14 @@ class IndexFile {
   // The number of the entry with this name. Fast if it is `hint`, or close to it.
   std::optional<std::size_t> find(std::string_view name,
                                   std::size_t hint = 0) const noexcept;
+
+  // The entries of those files of `wanted` that match the query. Throws IoError,
+  // std::invalid_argument and std::out_of_range.
+  FoundIndexes find(const IndexQuery& query,
+                    std::span<const std::int64_t> wanted) const;
+
+  // The code of the content of each name, or kAnyContent.
+  std::vector<std::uint8_t> contents(std::span<const std::string> names) const;
 
   // Entry `i`; nothing if its block was altered.
   std::optional<Index> index(std::size_t i) const;
@@ -89,5 +121,12 @@ struct NamedIndex {
 // The indexes must have no gaps. Not atomic: the caller writes to
 // a temporary path and renames it. Throws IoError.
 void save_index_file(const std::string& path, std::span<const NamedIndex> indexes);
+
+// Saves the indexes of `names` that have no gaps, and the entries of `others` with other
+// names. With a directory, leaves out entries of files that do not exist there. Throws
+// IoError and std::invalid_argument.
+void save_indexes(const std::string& path, std::span<const std::string> names,
+                  const Indexes& indexes, std::span<const IndexFile* const> others,
+                  const std::optional<std::string>& directory);
 
 }  // namespace fastrec

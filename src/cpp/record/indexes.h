@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "file/file_view.h"
 #include "record/index.h"
 
 namespace fastrec {
@@ -26,6 +30,8 @@ class Indexes {
   std::vector<Index>::const_iterator end() const noexcept { return files_.end(); }
 
   std::uint64_t n_records() const noexcept { return begins_.back(); }
+  // Whether recovery skipped a range of any file.
+  bool has_gaps() const;
   // The number in the dataset of the first record of a file, or of its end.
   std::uint64_t first_record(std::size_t file) const noexcept { return begins_[file]; }
 
@@ -65,5 +71,36 @@ class Indexes {
   std::vector<Index> files_;
   std::vector<std::uint64_t> begins_;  // the total at the end
 };
+
+// The indexes of some files of a dataset, and the numbers of these files.
+struct IndexesOf {
+  std::span<const std::int64_t> files;
+  const Indexes* indexes = nullptr;
+};
+
+// The indexes of `n_files` files, each of which is in a part; the last part of a file
+// counts. Throws std::invalid_argument and std::out_of_range.
+std::vector<Index> merged(std::size_t n_files, std::span<const IndexesOf> parts);
+
+// The indexes of all parts, in order.
+std::vector<Index> joined(std::span<const std::shared_ptr<Indexes>> parts);
+
+// How to build an index; see Index::build().
+struct IndexOptions {
+  unsigned n_threads = 1;
+  ScanProgress* progress = nullptr;
+  Recovery recovery = Recovery::kNone;
+};
+
+// Builds the index of each file. `names` are the paths to report in errors, or empty.
+// With `is_assumed_plain`, throws Error for a compressed file.
+std::vector<Index> build_indexes(const std::vector<std::string>& paths,
+                                 const std::vector<std::string>& names, Io io,
+                                 const IndexOptions& options, bool is_assumed_plain);
+
+// The same for the files `numbers` of a table. Throws std::out_of_range.
+std::vector<Index> build_indexes(FileTable* files,
+                                 std::span<const std::int64_t> numbers,
+                                 const IndexOptions& options);
 
 }  // namespace fastrec
