@@ -7,7 +7,8 @@ of the same bytes by obstore (the bar: 90 %), and with a single stream, which is
 package `tfrecord` reads a file of fsspec (the bar on a link with 20 ms of latency: 4
 times). The server is another process, whose CPU time is not counted; it shares the CPUs.
 Rounds alternate all ways to read; the tables have medians and (max - min) / median. All
-ways but the first two include opening the dataset and inferring its schema.
+ways but the first two include opening the dataset and inferring its schema. The first
+table counts the round trips to the first batch: the longest chain of requests.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import re
 import statistics
 import struct
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,8 +30,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import numpy as np
 
@@ -48,10 +51,14 @@ BATCH_SIZE = 256
 
 @dataclass(frozen=True)
 class Link:
-    """Latency in seconds, and bytes/s of each connection."""
+    """Latency in seconds, and bytes/s of each connection.
+
+    With `wave`, requests are answered together, once none has arrived for this time.
+    """
 
     latency: float = 0.0
     bandwidth: float | None = None
+    wave: float = 0.0
 
 
 LINKS = {
@@ -67,6 +74,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     link = Link()
+    waves: ClassVar = [0]  # requests in each wave
+    wave_ended = threading.Condition()
+
+    def _join_wave(self) -> None:
+        with self.wave_ended:
+            number, n_before = len(self.waves), 0
+            self.waves[-1] += 1
+            while len(self.waves) == number and n_before < self.waves[-1]:
+                n_before = self.waves[-1]
+                self.wave_ended.wait(self.link.wave)
+            if len(self.waves) == number:
+                self.waves.append(0)
+                self.wave_ended.notify_all()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -79,6 +99,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _send(self, *, has_body: bool) -> None:
         time.sleep(self.link.latency)
+        if self.path == "/waves":
+            self.send_response(200)
+            self.send_header("Content-Length", "8")
+            self.end_headers()
+            self.wfile.write(b"%8d" % (len(self.waves) - 1))
+            return
+        if self.link.wave:
+            self._join_wave()
         path = Path(self.path.lstrip("/"))
         if not path.is_file():  # an index next to the data
             self.send_error(http.HTTPStatus.NOT_FOUND)
@@ -288,16 +316,35 @@ def measure(
                 )
 
 
+def count_round_trips(directory: Path, names: dict[str, list[str]]) -> None:
+    """Print the number of waves of requests up to the first batch, of 16 URLs."""
+    print("\n| records | round trips to the first batch, inferred schema |\n|---|---:|")
+    with served(directory, Link(wave=0.05)) as root:
+
+        def n_waves() -> int:
+            with urlopen(f"{root}/waves") as response:
+                return int(response.read())
+
+        for kind, files in names.items():
+            before = n_waves()
+            with tempfile.TemporaryDirectory() as cache:
+                os.environ["FASTREC_CACHE"] = cache
+                first_batch([f"{root}/{name}" for name in files] * 4, [])
+            print(f"| {kind} | {n_waves() - before} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--links", nargs="+", choices=LINKS, default=list(LINKS))
+    parser.add_argument("--links", nargs="*", choices=LINKS, default=list(LINKS))
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="shuffle=True")
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         os.environ["FASTREC_CACHE"] = str(directory / "cache")
         names = write_files(directory)
+        count_round_trips(directory, names)
+        os.environ["FASTREC_CACHE"] = str(directory / "cache")
         for link in options.links:
             measure(link, directory, names, options.rounds)
 
