@@ -68,8 +68,11 @@ ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, DecodeMode 
                                    return spec.section == Section::kFeatures &&
                                           spec.layout != Layout::kRecord;
                                  })),
-      mode_(mode),
-      can_be_fast_(mode == DecodeMode::kFast && FastPath::can_read(*schema_)) {}
+      can_be_fast_(mode == DecodeMode::kFast && FastPath::can_read(*schema_)) {
+  if (mode == DecodeMode::kFast && SequencePath::can_read(*schema_)) {
+    sequence_path_.emplace(*schema_);
+  }
+}
 
 // Finds the requested features and feature lists of `record`.
 Fault ExampleDecoder::walk(Bytes record) {
@@ -88,8 +91,9 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
   const Bytes bytes = record.bytes();
   has_found_nothing_ = false;
   decoder_.begin();
-  if (fast_path_) {
-    if (fast_path_->decode(record, row, &decoder_, batch)) {
+  if (fast_path_ || sequence_path_) {
+    if (fast_path_ ? fast_path_->decode(record, row, &decoder_, batch)
+                   : sequence_path_->decode(record, row, &decoder_, batch)) {
       return check_rules(*schema_, *batch, &step_begins_);
     }
     batch->rewind(row);
@@ -101,7 +105,7 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
   Fault fault;
   if (reads_features_) fault = walk(bytes);
   if (fault) return fault;
-  // The fast path reads only records with a single field, so not those with lists.
+  // FastPath reads only records with a single field, so not those with lists.
   if (reads_example_ && has_feature_lists(bytes)) return {.code = Errc::kSequence};
   has_found_nothing_ = reads_features_ && std::ranges::all_of(features_, is_absent) &&
                        std::ranges::all_of(lists_, is_absent);
@@ -119,7 +123,7 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
     if (spec.section == Section::kLists) {
       fault = is_absent(feature) && spec.is_required
                   ? Fault{.code = Errc::kFeatureMissing}
-                  : decode_steps(*schema_, c, feature, mode_, decoder_.joined(), batch);
+                  : decode_steps(*schema_, c, feature, {}, decoder_.joined(), batch);
     } else {
       fault = is_absent(feature) ? decoder_.fill_missing(c, row, batch)
                                  : decoder_.decode(c, feature, row, batch);

@@ -1,11 +1,11 @@
 // Decode: a serialized tf.train.Example or SequenceExample -> one row of a batch.
 //
-// The fast path (fastpath.h) first tries records in the form that all known writers
-// produce. The reference decoder in this file reads every other record, in one pass
-// over its entries and one over the columns. Both follow TensorFlow's rules for
-// requested features (defaults, counts, kinds, missing or empty) and skip the values of
-// all others. Memory is allocated in proportion to the bytes of a record, never to a
-// number in it.
+// The fast paths (fastpath.h, sequence_path.h) first try records in the form that all
+// known writers produce. The reference decoder in this file reads every other record,
+// in one pass over its entries and one over the columns. All follow TensorFlow's rules
+// for requested features (defaults, counts, kinds, missing or empty) and skip the
+// values of all others. Memory is allocated in proportion to the bytes of a record,
+// never to a number in it.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include "decode/feature_decoder.h"
 #include "decode/mapped_path.h"
 #include "decode/rules.h"
+#include "decode/sequence_path.h"
 #include "wire/key_table.h"
 
 namespace fastrec {
@@ -66,8 +67,8 @@ class ExampleDecoder {
     return decode_shared(record, false, row, batch);
   }
 
-  // Whether the last record had no requested feature. False if the fast path read it, so
-  // that it has the form of an Example.
+  // Whether the last record had no requested feature. False if a fast path read it, so
+  // that it has the form of an Example or a SequenceExample.
   bool has_found_nothing() const noexcept { return has_found_nothing_; }
 
   // The message for a fault of the record or the schema, without file and position.
@@ -87,9 +88,9 @@ class ExampleDecoder {
   bool has_found_nothing_ = false;
   bool reads_features_;  // false if all columns are kRecord
   bool reads_example_;   // some column requires a tf.train.Example
-  DecodeMode mode_;
-  bool can_be_fast_;  // the fast path supports the schema
+  bool can_be_fast_;     // FastPath supports the schema
   std::unique_ptr<FastPath> fast_path_;
+  std::optional<SequencePath> sequence_path_;
   std::optional<MappedPath> mapped_path_;
   StepBegins step_begins_;
 };

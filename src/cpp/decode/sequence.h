@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "batch/column.h"
 #include "batch/schema.h"
-#include "decode/feature_decoder.h"
 #include "wire/walk.h"
 
 namespace fastrec {
@@ -22,10 +21,18 @@ namespace fastrec {
 // Anything else may be an unknown field of an Example.
 bool has_feature_lists(Bytes record);
 
-// Decodes the FeatureList `list` as the next row of `column`; if it is ragged, also its
-// step sizes as the next row of the next column. The offset of a fault is in `list`.
-Fault decode_steps(const Schema& schema, std::size_t column, Bytes list,
-                   DecodeMode mode, JoinedMessages* joined, BatchBuilder* batch);
+// The leading steps of a list that a column has already.
+struct StepsRead {
+  std::size_t n_steps = 0;
+  std::size_t n_items = 0;
+  std::size_t n_bytes = 0;  // of the list
+};
+
+// Decodes the FeatureList `list`, from the first step after those `read`, as the next
+// row of `column`; if it is ragged, also its step sizes as the next row of the next
+// column. The offset of a fault is in `list`.
+Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, StepsRead read,
+                   JoinedMessages* joined, BatchBuilder* batch);
 
 // The message for a fault of a list that is read as `spec` of `schema`.
 std::string describe_steps(const Schema& schema, const ColumnSpec& spec,

@@ -62,6 +62,19 @@ class ShortStrings {
     return true;
   }
 
+  // Writes the string of `n_bytes` at `string` if `mask` is all ones, but not if it is 0,
+  // without a branch.
+  void append_if(std::uint64_t mask, const std::uint8_t* string,
+                 std::size_t n_bytes) noexcept {
+    n_bytes &= mask;
+    std::memcpy(next_, string, kCopyBlockBytes);
+    if (n_bytes > kCopyBlockBytes) copy_blocks(string, n_bytes, next_);
+    next_ += n_bytes;
+    const std::int64_t string_end = n_bytes_before_ + (next_ - first_);
+    std::memcpy(next_end_, &string_end, sizeof string_end);
+    next_end_ += mask & sizeof string_end;
+  }
+
   // The number of strings written.
   std::size_t size() const noexcept {
     return static_cast<std::size_t>(next_end_ - first_end_) / sizeof(std::int64_t);
