@@ -39,6 +39,13 @@ class Writer {
       order_.push_back(schema->columns.back().key);
       if (is_sequence_ && is_likely(0.6)) make_list(schema.get());
     }
+    if (is_likely(0.1)) {
+      ColumnSpec record;
+      record.layout = Layout::kRecord;
+      record.dtype = DType::kBytes;
+      record.kind = FeatureKind::kBytes;
+      schema->columns.push_back(record);
+    }
     schema_ = schema;
     const std::size_t n_others = is_likely(0.5) ? below(6) : 0;
     for (std::size_t i = 0; i < n_others; ++i) {

@@ -244,10 +244,9 @@ StepsRead append_plain_steps(const ColumnSpec& spec, std::size_t column, Bytes l
 bool SequencePath::can_read(const Schema& schema) {
   bool has_lists = false;
   for (const ColumnSpec& spec : schema.columns) {
-    if (spec.section == Section::kFeatures || spec.n_slots > 1 ||
-        spec.layout == Layout::kRecord) {
-      return false;
-    }
+    if (spec.layout == Layout::kRecord) continue;
+    const bool is_stacked_string = spec.n_slots > 1 && spec.dtype == DType::kBytes;
+    if (spec.section == Section::kFeatures || is_stacked_string) return false;
     has_lists = has_lists || spec.section == Section::kLists;
   }
   return has_lists;
@@ -257,6 +256,10 @@ SequencePath::SequencePath(const Schema& schema) : schema_(schema) {
   for (std::uint32_t column = 0; column < schema.columns.size(); ++column) {
     const ColumnSpec& spec = schema.columns[column];
     if (spec.section == Section::kStepSizes) continue;
+    if (spec.layout == Layout::kRecord) {
+      record_columns_.push_back(column);
+      continue;
+    }
     Map& map = spec.section == Section::kLists ? lists_ : context_;
     const std::uint32_t number = map.keys.insert(spec.key);
     map.columns.resize(map.keys.size());
@@ -308,6 +311,8 @@ bool SequencePath::read(Bytes record, std::size_t row, FeatureDecoder* decoder,
 
   ++n_records_;
   n_found_ = 0;
+  for (const std::uint32_t column : record_columns_)
+    batch->append_string(column, record);
   const auto decode_feature = [&](std::uint32_t column, Bytes feature) {
     return !decoder->decode(column, feature, row, batch);
   };

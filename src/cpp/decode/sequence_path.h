@@ -56,6 +56,7 @@ class SequencePath {
 
   const Schema& schema_;
   Map context_, lists_;
+  std::vector<std::uint32_t> record_columns_;  // of the serialized record
   std::uint64_t n_records_ = 0;
   std::size_t n_found_ = 0;  // requested keys of the record so far
   BackOff back_off_;
