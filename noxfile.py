@@ -295,6 +295,7 @@ def bench_smoke(session: nox.Session) -> None:
         *("--data", str(written / "data"), *session.posargs),
     )
     session.run("python", "benchmarks/varints.py", "--quick")
+    session.run("python", "benchmarks/cold.py", "--help")
     session.run(
         *("python", "benchmarks/write.py", "--quick", "--json"),
         *(str(written / "write.json"), "--writers", "fastrec:batch", "fastrec:rows"),

@@ -1,11 +1,10 @@
-// Large frames that are decoded from mapped memory.
+// Frames with large values that are decoded from mapped memory.
 //
 // Goal: the columns equal those of a frame that is copied first; every delivered value
-// is
-// verified, even if another process writes to the frame; nothing outside the frame is
-// read. Method: records with large and small values in many orders and forms, next to
-// guard pages; damage in every header and some values; a child process that writes to
-// the frame.
+// is verified, even if another process writes to the frame; nothing outside the frame is
+// read. Method: records with values of two sizes in many orders and forms, next to guard
+// pages; damage in every header and some values; a child process that writes to the
+// frame.
 
 #include "decode/mapped_path.h"
 
@@ -50,10 +49,8 @@ std::string entry_of(const std::string& key, FeatureKind kind, const std::string
                   field_of(1, key) + field_of(2, field_of(number, field_of(1, run))));
 }
 
-constexpr std::size_t kPixels = 30'000;
-constexpr std::size_t kFloats = 6'000;
-
-std::shared_ptr<const Schema> schema_of_all() {
+// `n` is the size of the pixels.
+std::shared_ptr<const Schema> schema_of_all(std::size_t n) {
   auto schema = std::make_shared<Schema>();
   using enum FeatureKind;
   schema->columns = {column_of("image", kBytes, Layout::kDense, DType::kBytes, 0),
@@ -62,23 +59,23 @@ std::shared_ptr<const Schema> schema_of_all() {
                      column_of("vector", kFloat, Layout::kDense, DType::kFloat32, 4),
                      column_of("tokens", kInt64, Layout::kRagged, DType::kInt64, 8),
                      column_of("words", kBytes, Layout::kRagged, DType::kBytes, 0)};
-  schema->columns[2].n_values = kPixels;
-  schema->columns[3].n_values = kFloats;
+  schema->columns[2].n_values = n;
+  schema->columns[3].n_values = n / 4;
   for (ColumnSpec& spec : schema->columns) {
     if (!spec.has_row_splits()) spec = testing::with_default(spec);
   }
   return schema;
 }
 
-std::vector<std::string> entries_of_all(std::uint64_t seed) {
+std::vector<std::string> entries_of_all(std::size_t n, std::uint64_t seed) {
   using enum FeatureKind;
-  return {entry_of("image", kBytes, random_text(40'000 + seed % 9, seed)),
+  return {entry_of("image", kBytes, random_text(n + 100 + seed % 9, seed)),
           entry_of("label", kInt64, std::string(1, static_cast<char>(seed % 100))),
-          entry_of("pixels", kBytes, random_text(kPixels, seed + 1)),
-          entry_of("vector", kFloat, random_text(4 * kFloats, seed + 2)),
-          entry_of("tokens", kInt64, std::string(20'000, '\x05')),
-          entry_of("words", kBytes, random_text(17'000, seed + 3)),
-          entry_of("unwanted", kBytes, random_text(25'000, seed + 4)),
+          entry_of("pixels", kBytes, random_text(n, seed + 1)),
+          entry_of("vector", kFloat, random_text(n / 4 * 4, seed + 2)),
+          entry_of("tokens", kInt64, std::string(n, '\x05')),
+          entry_of("words", kBytes, random_text(n, seed + 3)),
+          entry_of("unwanted", kBytes, random_text(n, seed + 4)),
           entry_of("other", kInt64, "\x07")};
 }
 
@@ -88,7 +85,7 @@ std::string record_of(const std::vector<std::string>& entries) {
   return field_of(1, all);
 }
 
-class MappedPathTest : public ::testing::Test {
+class MappedPathTest : public ::testing::TestWithParam<std::size_t> {
  protected:
   std::vector<std::uint8_t> expected(const std::string& record) {
     builder_.begin(1);
@@ -119,15 +116,15 @@ class MappedPathTest : public ::testing::Test {
     return is_decoded;
   }
 
-  std::shared_ptr<const Schema> schema_ = schema_of_all();
+  std::shared_ptr<const Schema> schema_ = schema_of_all(GetParam());
   ExampleDecoder reference_{schema_, DecodeMode::kReference};
   BatchBuilder builder_{schema_, testing::shared_pool()};
 };
 
-TEST_F(MappedPathTest, EntriesInAnyOrderGiveTheColumnsOfTheReference) {
+TEST_P(MappedPathTest, EntriesInAnyOrderGiveTheColumnsOfTheReference) {
   std::mt19937 random(1);
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    std::vector<std::string> entries = entries_of_all(seed);
+    std::vector<std::string> entries = entries_of_all(GetParam(), seed);
     std::shuffle(entries.begin(), entries.end(), random);
     EXPECT_TRUE(is_decoded(record_of(entries))) << seed;
     entries.resize(1 + random() % entries.size());  // others are missing
@@ -135,8 +132,8 @@ TEST_F(MappedPathTest, EntriesInAnyOrderGiveTheColumnsOfTheReference) {
   }
 }
 
-TEST_F(MappedPathTest, OddRecordsAreLeftToTheReference) {
-  const std::vector<std::string> entries = entries_of_all(1);
+TEST_P(MappedPathTest, OddRecordsAreLeftToTheReference) {
+  const std::vector<std::string> entries = entries_of_all(GetParam(), 1);
   std::vector<std::string> twice = entries;
   twice.push_back(entries[0]);
   EXPECT_FALSE(is_decoded(record_of(twice)));
@@ -148,14 +145,14 @@ TEST_F(MappedPathTest, OddRecordsAreLeftToTheReference) {
   EXPECT_FALSE(is_decoded(field_of(1, field_of(1, feature + field_of(1, "image")))));
   // A size or kind that differs from the column.
   using enum FeatureKind;
-  EXPECT_FALSE(
-      is_decoded(record_of({entry_of("pixels", kBytes, random_text(29'999, 1))})));
+  EXPECT_FALSE(is_decoded(
+      record_of({entry_of("pixels", kBytes, random_text(GetParam() - 1, 1))})));
   EXPECT_FALSE(
       is_decoded(record_of({entry_of("image", kInt64, std::string(20'000, '\1'))})));
 }
 
-TEST_F(MappedPathTest, DamageAnywhereIsNoticedAndTheRowIsEmptyThen) {
-  const std::string record = record_of(entries_of_all(2));
+TEST_P(MappedPathTest, DamageAnywhereIsNoticedAndTheRowIsEmptyThen) {
+  const std::string record = record_of(entries_of_all(GetParam(), 2));
   const std::string frame = frame_of(record);
   const std::vector<std::uint8_t> good = expected(record);
   const auto* intact = as_bytes(frame).data();
@@ -172,10 +169,10 @@ TEST_F(MappedPathTest, DamageAnywhereIsNoticedAndTheRowIsEmptyThen) {
   }
 }
 
-TEST_F(MappedPathTest, FramesWithoutLargeValuesAreNotTriedForAWhile) {
+TEST_P(MappedPathTest, FramesWithoutLargeValuesAreNotTriedForAWhile) {
   const std::string small = frame_of(record_of(
       {entry_of("tokens", FeatureKind::kInt64, std::string(20'000, '\x05'))}));
-  const std::string large = frame_of(record_of(entries_of_all(3)));
+  const std::string large = frame_of(record_of(entries_of_all(GetParam(), 3)));
   ExampleDecoder decoder(schema_);
   builder_.begin(100);
   for (std::size_t row = 0; row < 8; ++row) {
@@ -184,9 +181,9 @@ TEST_F(MappedPathTest, FramesWithoutLargeValuesAreNotTriedForAWhile) {
   EXPECT_FALSE(decoder.decode_mapped(as_bytes(large), 8, &builder_));
 }
 
-TEST_F(MappedPathTest, WhatIsDeliveredIsProvenWhileAnotherProcessWrites) {
-  const std::string records[] = {record_of(entries_of_all(9)),
-                                 record_of(entries_of_all(18))};
+TEST_P(MappedPathTest, WhatIsDeliveredIsProvenWhileAnotherProcessWrites) {
+  const std::string records[] = {record_of(entries_of_all(GetParam(), 9)),
+                                 record_of(entries_of_all(GetParam(), 18))};
   const std::vector<std::uint8_t> contents[] = {expected(records[0]),
                                                 expected(records[1])};
   const std::string frames[] = {frame_of(records[0]), frame_of(records[1])};
@@ -219,6 +216,8 @@ TEST_F(MappedPathTest, WhatIsDeliveredIsProvenWhileAnotherProcessWrites) {
   ::munmap(shared, frame.size());
   RecordProperty("delivered", static_cast<int>(n_delivered));
 }
+
+INSTANTIATE_TEST_SUITE_P(Sizes, MappedPathTest, ::testing::Values(600, 20'000));
 
 }  // namespace
 }  // namespace fastrec

@@ -11,8 +11,7 @@ inline constexpr std::size_t kCacheLineBytes = 64;
 
 inline void prefetch(const void* address) noexcept {
   __builtin_prefetch(address);
-  // GCC drops calls of functions that only prefetch, because they have no side effects.
-  // A volatile statement is a side effect.
+  // A side effect: GCC drops calls of functions without one.
   asm volatile("");
 }
 

@@ -145,7 +145,7 @@ bool ExampleDecoder::decode_pair(BytesWithSlack first, BytesWithSlack second,
 bool ExampleDecoder::decode_shared(Bytes frame, bool is_framed, std::size_t row,
                                    BatchBuilder* batch) {
   if (!can_be_fast_) return false;
-  if (!mapped_path_) mapped_path_.emplace(*schema_);
+  if (!mapped_path_) mapped_path_ = std::make_unique<MappedPath>(*schema_);
   if (!mapped_path_->tries_next()) return false;
   has_found_nothing_ = false;
   decoder_.begin();

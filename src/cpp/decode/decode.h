@@ -91,7 +91,7 @@ class ExampleDecoder {
   bool can_be_fast_;     // FastPath supports the schema
   std::unique_ptr<FastPath> fast_path_;
   std::optional<SequencePath> sequence_path_;
-  std::optional<MappedPath> mapped_path_;
+  std::unique_ptr<MappedPath> mapped_path_;
   StepBegins step_begins_;
 };
 

@@ -10,10 +10,13 @@ namespace fastrec {
 namespace {
 
 // A smaller value is decoded from private memory.
-constexpr std::size_t kLargeBytes = std::size_t{16} << 10;
+constexpr std::size_t kLargeBytes = 512;
 
-// Bytes to copy from the beginning of an entry: enough for its header.
-constexpr std::size_t kAheadBytes = 128;
+// Bytes to copy from the beginning of an entry: all of an entry for the plan kernel.
+constexpr std::size_t kAheadBytes = 136;
+
+// Fewer bytes of large values per column do not pay: FastPath reads small ones faster.
+constexpr std::size_t kColumnBytes = 64;
 
 }  // namespace
 
@@ -84,6 +87,7 @@ MappedPath::MappedPath(const Schema& schema) : marks_(schema.columns.size()) {
     keys_.insert(schema.columns[column].key);
     entries_.push_back(entry_of(schema.columns[column], column));
   }
+  lookup_ = {.keys = &keys_, .columns = entries_.data(), .marks = marks_.data()};
 }
 
 bool MappedPath::decode(Bytes frame, bool is_framed, std::size_t row,
@@ -96,10 +100,11 @@ bool MappedPath::decode(Bytes frame, bool is_framed, std::size_t row,
                     .record_begin = is_framed ? kHeaderBytes : 0,
                     .record_end = frame.size() - (is_framed ? kFooterBytes : 0),
                     .is_framed = is_framed};
-  ++n_frames_;
-  n_marked_ = 0;
+  ++lookup_.record;
+  lookup_.n_marked = 0;
   const bool is_read = read(decoder, &progress);
-  frames_.report(is_read && 2 * progress.n_direct_bytes >= frame.size());
+  frames_.report(is_read && 2 * progress.n_direct_bytes >= frame.size() &&
+                 progress.n_direct_bytes >= kColumnBytes * marks_.size());
   return is_read;
 }
 
@@ -119,6 +124,12 @@ bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
   }
   for (std::size_t next = features.begin; next != end;) {
     progress->copy_up_to(next + kAheadBytes);
+    const std::uint8_t* const copied = copy + std::min(progress->n_copied, end);
+    PlanRun run{copy + next, copied, progress->row, progress->batch};
+    if (plan_.run_by_key(frame.size(), &lookup_, &run) > 0) {
+      next = static_cast<std::size_t>(run.p - copy);
+      continue;
+    }
     Field entry;
     if (!progress->find_field(next, kTagOne, &entry)) return false;
     next = entry.end;
@@ -130,7 +141,7 @@ bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
     }
     const std::uint32_t column = keys_.find(key);
     if (column != KeyTable::kNone &&
-        (!mark(column) ||
+        (!lookup_.mark(column) ||
          decoder->decode(column, feature, progress->row, progress->batch))) {
       return false;
     }
@@ -141,8 +152,9 @@ bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
       load_le<std::uint32_t>(copy + end) != crc32c_mask(progress->crc)) {
     return false;
   }
-  for (std::uint32_t column = 0; n_marked_ < marks_.size(); ++column) {
-    if (mark(column) && decoder->fill_missing(column, progress->row, progress->batch)) {
+  for (std::uint32_t column = 0; lookup_.n_marked < marks_.size(); ++column) {
+    if (marks_[column] != lookup_.record && lookup_.mark(column) &&
+        decoder->fill_missing(column, progress->row, progress->batch)) {
       return false;
     }
   }
@@ -164,7 +176,8 @@ bool MappedPath::read_large(const Field& entry, Progress* progress) {
     return true;
   }
   const PlanEntry& wanted = entries_[column];
-  if (marks_[column] == n_frames_ || wanted.form == EntryForm::kUnknown) return false;
+  if (marks_[column] == lookup_.record || wanted.form == EntryForm::kUnknown)
+    return false;
   const auto kind_tag =
       static_cast<std::uint8_t>(static_cast<unsigned>(wanted.spec->kind) << 3 | 2);
   if (!progress->find_field(feature.begin, kind_tag, &list) || list.end != entry.end ||
@@ -172,24 +185,14 @@ bool MappedPath::read_large(const Field& entry, Progress* progress) {
     return false;
   }
   BatchBuilder* const batch = progress->batch;
-  if (wanted.form == EntryForm::kString) {
-    (void)mark(column);
-    progress->pass(value, batch->extend_string(column, value.size()));
-    return true;
-  }
-  if (wanted.form != EntryForm::kBlock || wanted.payload_bytes != value.size()) {
+  const bool is_string = wanted.form == EntryForm::kString;
+  if (!is_string &&
+      (wanted.form != EntryForm::kBlock || wanted.payload_bytes != value.size())) {
     return false;
   }
-  (void)mark(column);
-  progress->pass(value, batch->row(column, progress->row));
-  return true;
-}
-
-// False if the frame already had the column.
-bool MappedPath::mark(std::uint32_t column) {
-  if (marks_[column] == n_frames_) return false;
-  marks_[column] = n_frames_;
-  ++n_marked_;
+  lookup_.mark(column);
+  progress->pass(value, is_string ? batch->extend_string(column, value.size())
+                                  : batch->row(column, progress->row));
   return true;
 }
 

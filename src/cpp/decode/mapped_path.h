@@ -32,10 +32,12 @@ namespace fastrec {
 class MappedPath {
  public:
   // Smaller frames are copied, verified and decoded in the L1 cache.
-  static constexpr std::size_t kMinFrameBytes = std::size_t{16} << 10;
+  static constexpr std::size_t kMinFrameBytes = 512;
 
   // FastPath::can_read() must hold for `schema`, which must outlive this.
   explicit MappedPath(const Schema& schema);
+  MappedPath(const MappedPath&) = delete;
+  MappedPath& operator=(const MappedPath&) = delete;
 
   // Whether to try the next frame. False for a while after frames with few bytes in
   // large values.
@@ -52,16 +54,15 @@ class MappedPath {
 
   bool read(FeatureDecoder* decoder, Progress* progress);
   bool read_large(const Field& entry, Progress* progress);
-  bool mark(std::uint32_t column);
 
   const Crc32cKernel& kernel_ = crc32c_kernel();
+  const PlanKernel& plan_ = plan_kernel();
   KeyTable keys_;                   // by column
   std::vector<PlanEntry> entries_;  // by column
   Buffer buffer_;
   std::vector<std::uint64_t> marks_;  // by column: the number of the last frame with it
-  std::uint64_t n_frames_ = 0;
-  std::size_t n_marked_ = 0;  // columns that the frame has
-  BackOff frames_;            // fails for frames that are slower this way
+  ColumnLookup lookup_;
+  BackOff frames_;  // fails for frames that are slower this way
 };
 
 }  // namespace fastrec

@@ -29,6 +29,9 @@ constexpr std::size_t kMaxMapped = 256;
 constexpr std::size_t kPrefetchRuns = 8;
 constexpr std::uint64_t kPrefetchBytes = 1024;
 
+// Small mapped frames are prefetched this far ahead; 4 to 12 KiB are equally fast.
+constexpr std::uint64_t kPrefetchAheadBytes = std::uint64_t{6} << 10;
+
 // How many runs are requested to find out whether the files are in memory.
 constexpr std::size_t kProbes = 4;
 
@@ -271,9 +274,14 @@ Fault RecordReader::next_block(VerifiedBlock* block) {
 
 Bytes RecordReader::next_mapped(std::size_t n_bytes_min) {
   if (n_returned_ != n_loaded_ || next_frame().length < n_bytes_min) return {};
-  const FileView& view = *open(frames_->runs[run_].file);
+  const FrameRun& run = frames_->runs[run_];
+  const FileView& view = *open(run.file);
   const Frame frame = next_frame();
   if (view.mapping() == nullptr || check_place(view, frame)) return {};
+  if (frame.size() <= kGatheredBytes) {
+    if (run.count == 1) return {};  // next_block() gathers it
+    view.prefetch(frame.offset + kPrefetchAheadBytes, frame.size());
+  }
   return view.mapping()->bytes().subspan(frame.offset, frame.size());
 }
 

@@ -67,8 +67,8 @@ class RecordReader {
   }
 
   // Returns the next frame in the mapping, unverified and subject to concurrent changes;
-  // empty if it is not mapped, was copied already, or has a payload of less than
-  // `n_bytes_min` bytes. Throws like next_block().
+  // empty if it is not mapped, was copied already, is small and scattered, or has a
+  // payload of less than `n_bytes_min` bytes. Throws like next_block().
   Bytes next_mapped(std::size_t n_bytes_min);
 
   // Moves past the frame that next_mapped() returned. Throws Error if mapped pages were
