@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "crc32c/crc32c.h"
+#include "record/frame_cursor.h"
 
 namespace fastrec {
 namespace {
 
-// The size of a read: small enough to stay in the L2 cache until it is checksummed.
+// The size of a read of headers and small payloads.
 constexpr std::uint64_t kBlockBytes = std::uint64_t{512} << 10;
 
 // Progress is reported, and a cancellation checked, after this many bytes.
@@ -23,32 +23,16 @@ Finding finding_of(const Frame& frame, const Fault& fault, std::uint64_t record,
   return {Finding::Kind::kRecord, frame.offset, frame.end(), 0, std::move(error)};
 }
 
-Fault payload_crc_fault(const Frame& frame, std::uint32_t crc, std::uint32_t stored) {
-  if (stored == crc32c_mask(crc)) return {};
-  return {.code = Errc::kPayloadCrc,
-          .offset = frame.payload(),
-          .found = stored,
-          .expected = crc32c_mask(crc)};
-}
-
 }  // namespace
 
-// Reads a file in blocks.
+// Reads a file and reports the progress.
 class Examination::Reader {
  public:
   Reader(const FileView& view, ScanProgress* progress)
-      : view_(view), progress_(progress) {}
+      : progress_(progress),
+        cursor(&view, kBlockBytes, [this](std::uint64_t n) { report(n); }) {}
+  Reader(const Reader&) = delete;
 
-  // The bytes from `offset` on: at least `n`, except at the end of the file.
-  Bytes from(std::uint64_t offset, std::uint64_t n) {
-    if (offset < begin_ || offset - begin_ + n > block_.size()) {
-      block_ = view_.copy(offset, kBlockBytes, &buffer_);
-      begin_ = offset;
-    }
-    return block_.subspan(static_cast<std::size_t>(offset - begin_));
-  }
-
-  // Verifies the payload of a frame within the file.
   Checked check(const Frame& frame) {
     // The same fault as from RecordReader.
     if (frame.length > kMaxPayloadBytes) {
@@ -58,35 +42,12 @@ class Examination::Reader {
                .found = frame.length,
                .expected = kMaxPayloadBytes}};
     }
-    std::uint32_t crc = 0;
-    std::uint64_t at = frame.payload();
-    const std::uint64_t end = at + frame.length;
-    while (at < end) {
-      const Bytes bytes = from(at, 1);
-      if (bytes.empty()) break;
-      const auto n =
-          static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), end - at));
-      crc = crc32c_kernel().extend(crc, bytes.first(n));
-      at += n;
-      report(n);
-    }
-    const Bytes footer = from(end, kFooterBytes);
-    if (at < end || footer.size() < kFooterBytes) {
-      // The file was truncated after it was opened.
-      return {frame,
-              {.code = Errc::kTruncatedPayload,
-               .offset = frame.offset,
-               .found = at - frame.payload(),
-               .expected = frame.length + kFooterBytes}};
-    }
-    report(kFrameBytes);
-    return {frame,
-            payload_crc_fault(frame, crc, load_le<std::uint32_t>(footer.data()))};
+    return {frame, cursor.check(frame)};
   }
 
   void report(std::uint64_t n) {
     n_read_ += n;
-    if (n_read_ >= kReportBytes) flush();
+    if (n == 0 || n_read_ >= kReportBytes) flush();
   }
   void flush() {
     progress_->n_bytes.fetch_add(n_read_, std::memory_order_relaxed);
@@ -95,12 +56,11 @@ class Examination::Reader {
   }
 
  private:
-  const FileView& view_;
   ScanProgress* progress_;
   std::uint64_t n_read_ = 0;  // and not reported yet
-  Buffer buffer_;
-  Bytes block_;
-  std::uint64_t begin_ = 0;
+
+ public:
+  FrameCursor cursor;
 };
 
 // The chain of frames from byte 0, as far as it is known.
@@ -179,15 +139,12 @@ Examination::Examination(std::string path, std::uint64_t piece_bytes)
 void Examination::walk(Reader* reader, Piece* piece, ScanProgress* progress) const {
   if (progress->cancelled.load(std::memory_order_relaxed)) throw ScanCancelled();
   while (piece->next < piece->end) {
-    const Bytes header = reader->from(piece->next, kHeaderBytes);
-    const std::uint64_t remaining =
-        header.size() < kHeaderBytes ? header.size() : view_.size() - piece->next;
-    std::uint64_t length = 0;
-    if (check_header(header.data(), remaining, &length)) {
+    Frame frame;
+    if (reader->cursor.read(piece->next, &frame)) {
       piece->is_broken = true;
       break;
     }
-    piece->add(reader->check({piece->next, length}));
+    piece->add(reader->check(frame));
   }
   reader->flush();
 }
@@ -195,19 +152,7 @@ void Examination::walk(Reader* reader, Piece* piece, ScanProgress* progress) con
 void Examination::examine(std::size_t number, ScanProgress* progress) {
   Piece& piece = pieces_[number];
   Reader reader(view_, progress);
-  while (piece.begin != 0 && piece.next < piece.end &&
-         view_.size() - piece.next >= kFrameBytes) {
-    const Bytes block = reader.from(piece.next, kHeaderBytes);
-    if (block.size() < kHeaderBytes) break;  // the file was truncated concurrently
-    const std::uint64_t remaining = view_.size() - piece.next;
-    const auto n = static_cast<std::size_t>(
-        std::min({std::uint64_t{block.size() - kHeaderBytes + 1},
-                  remaining - kFrameBytes + 1, piece.end - piece.next}));
-    const std::size_t found = find_header(block, 0, n, remaining);
-    piece.next += found;
-    if (found < n) break;
-    reader.flush();
-  }
+  if (piece.begin != 0) piece.next = reader.cursor.find(piece.begin, piece.end);
   piece.first = piece.next;
   walk(&reader, &piece, progress);
 }

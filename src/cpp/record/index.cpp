@@ -94,12 +94,10 @@ std::uint32_t Index::payload_crc(std::uint64_t i) const noexcept {
 // Whether entry `i` is a frame of the file.
 bool Index::has_frame(const FileView& view, std::uint64_t i) const {
   const Frame expected = frame(i);
-  Buffer buffer;
-  const Bytes header = view.copy(expected.offset, kHeaderBytes, &buffer);
-  std::uint64_t length = 0;
-  return header.size() == kHeaderBytes &&
-         !check_header(header.data(), view.size() - expected.offset, &length) &&
-         length == expected.length;
+  Frame found;
+  return expected.offset < view.size() &&
+         !FrameCursor(&view, kHeaderBytes).read(expected.offset, &found) &&
+         found.length == expected.length;
 }
 
 bool Index::is_plausible(const FileView& view) const {

@@ -10,9 +10,8 @@
 namespace fastrec {
 namespace {
 
-// Sizes of reads: to find headers, and to verify payloads.
+// The size of a read of headers.
 constexpr std::uint64_t kBlockBytes = std::uint64_t{256} << 10;
-constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
 
 // A file may be full of valid headers, each with a long invalid payload. A search stops
 // after it has read this multiple of the file size, and at least this many bytes, of
@@ -68,13 +67,23 @@ std::size_t find_header(Bytes block, std::size_t at, std::size_t end,
   return at;
 }
 
+FrameWalk::FrameWalk(Recovery recovery, const std::atomic<bool>* cancelled,
+                     FileView::Use use)
+    : recovery_(recovery),
+      cursor_(
+          nullptr, kBlockBytes,
+          [cancelled](std::uint64_t) {
+            if (cancelled->load(std::memory_order_relaxed)) throw ScanCancelled();
+          },
+          use) {}
+
 void FrameWalk::start(const FileView& view, std::uint64_t offset,
                       std::uint64_t record) {
   view_ = &view;
   n_wasted_ = 0;
   gaps_.clear();
   repaired_.clear();
-  block_ = {};
+  cursor_.start(view);
   seek(offset, record);
 }
 
@@ -86,44 +95,15 @@ void FrameWalk::seek(std::uint64_t offset, std::uint64_t record) {
 
 std::vector<SkippedSpan> FrameWalk::take_gaps() { return std::exchange(gaps_, {}); }
 
-void FrameWalk::check_cancelled() const {
-  if (cancelled_->load(std::memory_order_relaxed)) throw ScanCancelled();
-}
-
-// The `length` bytes from `offset` on; fewer at the end of the file.
-Bytes FrameWalk::bytes_at(std::uint64_t offset, std::uint64_t length,
-                          Buffer* buffer) const {
-  const Mapping* mapping = view_->mapping();
-  if (mapping == nullptr) return view_->copy(offset, length, buffer, use_);
-  const auto n = static_cast<std::size_t>(std::min(length, view_->size() - offset));
-  return mapping->bytes().subspan(static_cast<std::size_t>(offset), n);
-}
-
-// The bytes from `offset` on: at least a header, except at the end of the file.
-Bytes FrameWalk::header_at(std::uint64_t offset) {
-  if (offset < block_begin_ || offset - block_begin_ + kHeaderBytes > block_.size()) {
-    block_ = bytes_at(offset, kBlockBytes, &buffer_);
-    block_begin_ = offset;
-  }
-  return block_.subspan(static_cast<std::size_t>(offset - block_begin_));
-}
-
 bool FrameWalk::next(Frame* frame) {
   while (true) {
     std::optional<Frame> found;
     if (offset_ < view_->size()) {
-      std::uint64_t length = 0;
-      const Bytes header = header_at(offset_);
-      // If the file was truncated concurrently, it has fewer bytes than view_->size().
-      const std::uint64_t remaining =
-          header.size() < kHeaderBytes ? header.size() : view_->size() - offset_;
-      Fault fault = check_header(header.data(), remaining, &length);
-      view_->check_valid(offset_, std::min(remaining, kHeaderBytes));
-      if (fault) {
-        fault.offset += offset_;
+      Frame at_offset;
+      if (const Fault fault = cursor_.read(offset_, &at_offset)) {
         found = bridge(fault);
       } else {
-        found = Frame{offset_, length};
+        found = at_offset;
       }
       if (found) offset_ = found->end();
     } else if (!pending_) {
@@ -149,13 +129,13 @@ std::optional<Frame> FrameWalk::bridge(Fault fault) {
   std::uint64_t begin = offset_;
   // A valid length also verifies the end of the frame before.
   if (pending_ && fault.code != Errc::kTruncatedPayload) {
-    if (const Fault of_payload = check(*pending_)) {
+    if (const Fault of_payload = cursor_.check(*pending_)) {
       fault = of_payload;
       begin = pending_->offset;
       pending_.reset();
     }
   }
-  if (begin == offset_ && is_zero_from(offset_)) {
+  if (begin == offset_ && cursor_.is_zero_from(offset_)) {
     fault = {.code = Errc::kZeros, .offset = offset_, .found = view_->size() - offset_};
   }
   const std::uint64_t record = record_ + (pending_ ? 1 : 0);
@@ -178,7 +158,7 @@ std::optional<Frame> FrameWalk::bridge(Fault fault) {
 // Returns the frame at offset_ if its header can be repaired.
 std::optional<Frame> FrameWalk::repair(const Fault& fault) {
   if (fault.code != Errc::kLengthCrc) return std::nullopt;
-  const Bytes header = header_at(offset_);
+  const Bytes header = cursor_.from(offset_);
   if (header.size() < kHeaderBytes) return std::nullopt;
   const std::optional<HeaderRepair> repair = repair_header(
       header.data(), view_->size() - offset_,
@@ -200,7 +180,7 @@ bool FrameWalk::is_exhausted() const noexcept {
 // Whether the payload of a candidate frame matches its checksum.
 bool FrameWalk::is_intact(const Frame& frame) {
   if (is_exhausted()) return false;
-  if (!check(frame)) return true;
+  if (!cursor_.check(frame)) return true;
   n_wasted_ += frame.size();
   return false;
 }
@@ -208,89 +188,29 @@ bool FrameWalk::is_intact(const Frame& frame) {
 bool FrameWalk::holds_frames(const FileView& view) {
   start(view);
   if (view.size() < kFrameBytes) return false;
-  const Bytes header = header_at(0);
-  if (header.size() < kHeaderBytes) return false;
-  std::uint64_t length = 0;
-  const Fault fault = check_header(header.data(), view.size(), &length);
+  Frame first;
+  const Fault fault = cursor_.read(0, &first);
   return !fault || repair(fault) || find(1, kMaxEvidenceBytes) < view.size();
 }
 
 // The offset of the first verified frame that begins in [offset, end); the end of the
 // file if there is none.
 std::uint64_t FrameWalk::find(std::uint64_t offset, std::uint64_t end) {
-  while (view_->size() - offset >= kFrameBytes && offset < end) {
-    check_cancelled();
-    const Bytes block = header_at(offset);
-    if (block.size() < kHeaderBytes) break;  // the file was truncated concurrently
-    const std::uint64_t remaining = view_->size() - offset;
-    const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(
-        block.size() - kHeaderBytes + 1, remaining - kFrameBytes + 1));
-    std::size_t at = 0;
-    while ((at = find_header(block, at, n, remaining)) < n) {
-      const auto length = load_le<std::uint64_t>(block.data() + at);
-      if (is_intact({offset + at, length})) return offset + at;
-      if (is_exhausted()) return view_->size();
-      ++at;
-    }
-    view_->check_valid(offset, n + kHeaderBytes - 1);
-    offset += n;
+  for (; (offset = cursor_.find(offset, end)) < end; ++offset) {
+    Frame frame;
+    if (!cursor_.read(offset, &frame) && is_intact(frame)) return offset;
+    if (is_exhausted()) break;
   }
   return view_->size();
 }
 
-// Verifies the payload of a frame within the file. Offsets of faults count from the
-// beginning of the file.
-Fault FrameWalk::check(const Frame& frame) {
-  std::uint32_t crc = 0;
-  std::uint64_t at = frame.payload();
-  const std::uint64_t end = at + frame.length;
-  while (at < end) {
-    check_cancelled();
-    const Bytes bytes = bytes_at(at, std::min(end - at, kPieceBytes), &payload_buffer_);
-    if (bytes.empty()) break;
-    crc = crc32c_kernel().extend(crc, bytes);
-    at += bytes.size();
-  }
-  const Bytes footer = bytes_at(end, kFooterBytes, &payload_buffer_);
-  if (at < end || footer.size() < kFooterBytes) {
-    return {.code = Errc::kTruncatedPayload,
-            .offset = frame.offset,
-            .found = at - frame.payload() + footer.size(),
-            .expected = frame.length + kFooterBytes};
-  }
-  const auto stored = load_le<std::uint32_t>(footer.data());
-  view_->check_valid(frame.offset, frame.size());
-  if (stored == crc32c_mask(crc)) return {};
-  return {.code = Errc::kPayloadCrc,
-          .offset = frame.payload(),
-          .found = stored,
-          .expected = crc32c_mask(crc)};
-}
-
-// Whether all bytes from `offset` to the end of the file are zero.
-bool FrameWalk::is_zero_from(std::uint64_t offset) {
-  while (offset < view_->size()) {
-    check_cancelled();
-    const Bytes bytes = bytes_at(offset, kPieceBytes, &payload_buffer_);
-    if (bytes.empty()) break;  // the file was truncated concurrently
-    if (std::any_of(bytes.begin(), bytes.end(), [](auto byte) { return byte != 0; })) {
-      return false;
-    }
-    view_->check_valid(offset, bytes.size());
-    offset += bytes.size();
-  }
-  return true;
-}
-
 bool is_end_proven(const FileView& view, std::uint64_t payload) {
   if (payload < kHeaderBytes) return false;
-  const auto next_of = [&view](std::uint64_t offset) -> std::optional<std::uint64_t> {
-    Buffer buffer;
-    const Bytes header = view.copy(offset, kHeaderBytes, &buffer);
-    if (header.size() < kHeaderBytes) return std::nullopt;
-    std::uint64_t length = 0;
-    const Fault fault = check_header(header.data(), view.size() - offset, &length);
-    if (!fault) return Frame{offset, length}.end();
+  FrameCursor cursor(&view, kHeaderBytes);
+  const auto next_of = [&](std::uint64_t offset) -> std::optional<std::uint64_t> {
+    Frame frame;
+    const Fault fault = cursor.read(offset, &frame);
+    if (!fault) return frame.end();
     // A valid header of a frame that does not fit into the file.
     if (fault.code == Errc::kTruncatedPayload) return view.size();
     return std::nullopt;

@@ -27,6 +27,7 @@
 #include "base/error.h"
 #include "base/names.h"
 #include "file/file_view.h"
+#include "record/frame_cursor.h"
 #include "record/framing.h"
 
 namespace fastrec {
@@ -82,8 +83,7 @@ class FrameWalk {
   // If `*cancelled` is set, next() throws ScanCancelled. With kPeek, the caller reads
   // the frames afterwards.
   FrameWalk(Recovery recovery, const std::atomic<bool>* cancelled,
-            FileView::Use use = FileView::Use::kLast)
-      : recovery_(recovery), cancelled_(cancelled), use_(use) {}
+            FileView::Use use = FileView::Use::kLast);
 
   // Starts at frame number `record` of `view`, which must stay alive.
   void start(const FileView& view, std::uint64_t offset = 0, std::uint64_t record = 0);
@@ -115,20 +115,13 @@ class FrameWalk {
   std::vector<Repaired> take_repaired() { return std::exchange(repaired_, {}); }
 
  private:
-  Bytes bytes_at(std::uint64_t offset, std::uint64_t length, Buffer* buffer) const;
-  Bytes header_at(std::uint64_t offset);
-  Fault check(const Frame& frame);
-  bool is_zero_from(std::uint64_t offset);
   std::optional<Frame> bridge(Fault fault);
   std::optional<Frame> repair(const Fault& fault);
   std::uint64_t find(std::uint64_t offset, std::uint64_t end);
   bool is_intact(const Frame& frame);
   bool is_exhausted() const noexcept;
-  void check_cancelled() const;
 
   const Recovery recovery_;
-  const std::atomic<bool>* const cancelled_;
-  const FileView::Use use_;
   const FileView* view_ = nullptr;
   std::uint64_t offset_ = 0;      // of the next header
   std::uint64_t record_ = 0;      // number of the frame to return next
@@ -136,9 +129,7 @@ class FrameWalk {
   std::vector<SkippedSpan> gaps_;
   std::vector<Repaired> repaired_;
   std::uint64_t n_wasted_ = 0;  // bytes of candidates with invalid payloads
-  Buffer buffer_, payload_buffer_;
-  Bytes block_;  // the bytes from block_begin_ on
-  std::uint64_t block_begin_ = 0;
+  FrameCursor cursor_;
 };
 
 // Whether the frame whose payload begins at byte `payload` of `view` ends at a valid

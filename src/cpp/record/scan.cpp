@@ -7,7 +7,7 @@
 #include "base/interrupt.h"
 #include "base/prefetch.h"
 #include "file/guard.h"
-#include "record/framing.h"
+#include "record/frame_cursor.h"
 #include "record/recovery.h"
 
 namespace fastrec {
@@ -66,6 +66,24 @@ struct Segment {
     flush();
   }
 
+  // Moves past the next frame, or ends the walk at a fault in its header.
+  void pass(const Fault& found, std::uint64_t length) {
+    if (found) {
+      fault = found;
+      return end_walk();
+    }
+    add(next);
+    next += length + kFrameBytes;
+    if (next >= end) end_walk();
+  }
+
+  // Begins at the first header before end_of_search(), if `found` is one.
+  std::uint64_t end_of_search() const { return std::min(end, begin + kMaxSearchBytes); }
+  void begin_at(std::uint64_t found) {
+    is_done = found >= end_of_search();
+    next = is_done ? end : found;
+  }
+
   // Whether the first frame of the segment, or else the end of the walk, is at
   // `offset`.
   bool begins_at(std::uint64_t offset) const {
@@ -73,57 +91,28 @@ struct Segment {
   }
 };
 
-// Moves `segment` past one frame. See check_header() for the arguments.
-inline void step(const std::uint8_t* header, std::uint64_t remaining,
-                 Segment* segment) {
-  std::uint64_t length;
-  if (Fault fault = check_header(header, remaining, &length)) {
-    segment->fault = fault;
-    return segment->end_walk();
-  }
-  segment->add(segment->next);
-  segment->next += length + kFrameBytes;
-  if (segment->next >= segment->end) segment->end_walk();
-}
-
-// The same for a mapped file.
+// Moves `segment` past one frame of a mapped file.
 inline void step(Bytes file, Segment* segment) {
-  const std::uint8_t* header = file.data() + segment->next;
-  step(header, file.size() - segment->next, segment);
+  std::uint64_t length;
+  Fault fault =
+      check_header(file.data() + segment->next, file.size() - segment->next, &length);
+  if (fault) [[unlikely]]
+    fault.offset += segment->next;
+  segment->pass(fault, length);
   if (!segment->is_done) prefetch(file.data() + segment->next);
-}
-
-// Sets `segment->next` to the first valid header near the beginning of the segment, or
-// to its end. `bytes_at(offset, n)` returns at most `n` bytes of the file of `size`
-// bytes.
-template <typename BytesAt>
-void find_beginning(std::uint64_t size, Segment* segment, const BytesAt& bytes_at) {
-  const std::uint64_t end = std::min(segment->end, segment->begin + kMaxSearchBytes);
-  std::uint64_t at = segment->begin;
-  while (at < end && size - at >= kFrameBytes) {
-    const Bytes block =
-        bytes_at(at, std::min(end - at, kSearchBlockBytes) + kFrameBytes);
-    if (block.size() < kFrameBytes) break;  // the file was truncated concurrently
-    const std::size_t n = block.size() - kFrameBytes + 1;
-    const std::size_t found = find_header(block, 0, n, size - at);
-    at += found;
-    if (found < n) break;
-  }
-  // A header after the end of the search belongs to another segment.
-  const bool is_found = at < end && size - at >= kFrameBytes;
-  segment->next = is_found ? at : segment->end;
-  segment->is_done = !is_found;
 }
 
 void walk_in_turn(Bytes file, std::span<Segment> segments, ScanProgress* progress) {
   for (Segment& segment : segments) {
     if (progress->cancelled.load(std::memory_order_relaxed)) return;
     if (segment.is_begin_known) continue;
-    find_beginning(file.size(), &segment, [file](std::uint64_t at, std::uint64_t n) {
-      return file.subspan(
-          static_cast<std::size_t>(at),
-          static_cast<std::size_t>(std::min<std::uint64_t>(n, file.size() - at)));
-    });
+    const std::uint64_t remaining = file.size() - segment.begin;
+    const std::size_t n = static_cast<std::size_t>(
+        std::min(segment.end_of_search() - segment.begin,
+                 std::max(remaining, kFrameBytes - 1) - (kFrameBytes - 1)));
+    const Bytes rest = file.subspan(static_cast<std::size_t>(segment.begin));
+    const std::size_t found = find_header(rest, 0, n, remaining);
+    segment.begin_at(found < n ? segment.begin + found : segment.end);
   }
   std::size_t n_done = 0;
   while (n_done < segments.size()) {
@@ -188,7 +177,6 @@ ScanResult stitch(std::vector<Segment>* segments, ScanProgress* progress,
     at = segment.next;
     if (segment.fault) {
       result.fault = segment.fault;
-      result.fault.offset += at;
       break;
     }
   }
@@ -203,18 +191,17 @@ void check_cancelled(const ScanProgress* progress) {
 // Walks `segment` by reading only the headers.
 void walk_headers(const FileView& view, Segment* segment, ScanProgress* progress) {
   const InterruptScope interrupts([progress] { check_cancelled(progress); });
-  Buffer buffer;
-  const auto bytes_at = [&](std::uint64_t offset, std::uint64_t n) {
-    return view.copy(offset, n, &buffer);
-  };
-  if (!segment->is_begin_known) find_beginning(view.size(), segment, bytes_at);
+  if (!segment->is_begin_known) {
+    segment->begin_at(FrameCursor(&view, kSearchBlockBytes)
+                          .find(segment->begin, segment->end_of_search()));
+  }
+  FrameCursor cursor(&view, kHeaderBytes);
   while (!segment->is_done) {
     if (progress->cancelled.load(std::memory_order_relaxed)) return;
     const std::uint64_t before = segment->next;
-    const Bytes header = bytes_at(before, kHeaderBytes);
-    // If the file was truncated concurrently, it has fewer bytes than view.size().
-    step(header.data(),
-         header.size() < kHeaderBytes ? header.size() : view.size() - before, segment);
+    Frame frame;
+    const Fault fault = cursor.read(before, &frame);
+    segment->pass(fault, frame.length);
     progress->n_bytes.fetch_add(segment->next - before, std::memory_order_relaxed);
   }
 }
@@ -232,19 +219,14 @@ ScanResult scan_headers(const FileView& view, ScanProgress* progress) {
 
 // Whether the first records are large enough to read only the headers.
 bool has_large_records(const FileView& view) {
-  Buffer buffer;
-  std::uint64_t at = 0;
+  FrameCursor cursor(&view, kHeaderBytes);
   const std::uint64_t large_bytes =
       view.requests() != nullptr ? kLargeRemoteRecordBytes : kLargeRecordBytes;
+  std::uint64_t at = 0;
   for (int i = 0; i < 8; ++i) {
-    const Bytes header = view.copy(at, kHeaderBytes, &buffer);
-    std::uint64_t length;
-    if (header.size() < kHeaderBytes ||
-        check_header(header.data(), view.size() - at, &length)) {
-      return false;
-    }
-    if (length < large_bytes) return false;
-    at += length + kFrameBytes;
+    Frame frame;
+    if (cursor.read(at, &frame) || frame.length < large_bytes) return false;
+    at = frame.end();
   }
   return true;
 }
@@ -252,15 +234,11 @@ bool has_large_records(const FileView& view) {
 // The sequential walk, for files that are not mapped or not in memory: disks and
 // networks are fastest with a single reader of sequential blocks.
 ScanResult scan_in_blocks(const FileView& view, ScanProgress* progress) {
-  constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
   ScanResult result;
-  Buffer buffer;
-  Bytes block;
-  std::uint64_t block_begin = 0;
-  std::uint64_t at = 0;
-  std::uint64_t requested_end = 0;
-  while (at < view.size()) {
-    if (at < block_begin || at - block_begin + kHeaderBytes > block.size()) {
+  FrameCursor cursor(&view, std::uint64_t{1} << 20);
+  std::uint64_t at = 0, n_reported = 0, requested_end = 0;
+  while (at < view.size() && !result.fault) {
+    if (!cursor.has_header(at)) {
       const std::uint64_t ahead_bytes =
           view.requests() != nullptr ? view.requests()->ahead_bytes() : 0;
       if (requested_end < at + ahead_bytes / 2) {
@@ -268,23 +246,15 @@ ScanResult scan_in_blocks(const FileView& view, ScanProgress* progress) {
         view.read_ahead(requested_end, at + ahead_bytes - requested_end);
         requested_end = at + ahead_bytes;
       }
-      block = view.copy(at, kBlockBytes, &buffer);
-      block_begin = at;
-      progress->n_bytes.fetch_add(block.size(), std::memory_order_relaxed);
+      progress->n_bytes.fetch_add(at - std::exchange(n_reported, at),
+                                  std::memory_order_relaxed);
       if (progress->cancelled.load(std::memory_order_relaxed)) return result;
     }
-    // If the file was truncated concurrently, it has fewer bytes than view.size().
-    const std::uint64_t n_here = block.size() - (at - block_begin);
-    const std::uint64_t remaining = n_here < kHeaderBytes ? n_here : view.size() - at;
-    std::uint64_t length;
-    result.fault = check_header(block.data() + (at - block_begin), remaining, &length);
-    if (result.fault) {
-      result.fault.offset += at;
-      return result;
-    }
-    at += length + kFrameBytes;
-    result.offsets.push_back(at);
+    Frame frame;
+    result.fault = cursor.read(at, &frame);
+    if (!result.fault) result.offsets.push_back(at = frame.end());
   }
+  progress->n_bytes.fetch_add(at - n_reported, std::memory_order_relaxed);
   return result;
 }
 
