@@ -89,8 +89,9 @@ Isa choose() {
 }  // namespace
 
 std::span<const Isa> supported_isas() noexcept {
-  static const std::vector<Isa> supported = find_supported_isas();
-  return supported;
+  // Never destroyed: other threads may ask while the process exits.
+  static const auto* const supported = new std::vector<Isa>(find_supported_isas());
+  return *supported;
 }
 
 Isa active_isa() {

@@ -52,7 +52,7 @@ std::shared_ptr<BlockPool> make_pool(std::size_t idle_bytes_max,
       idle_bytes_max, allocator_of(allocate.cast<py::function>()), recycles);
 }
 
-py::object object_of(const Block& block) {
+py::object block_memory(const Block& block) {
   if (!block.owner()) return py::none();
   return static_cast<const PythonMemory*>(block.owner().get())->object();
 }
@@ -69,7 +69,7 @@ void register_slab(py::module_& m) {
                                return reinterpret_cast<std::uintptr_t>(block.data());
                              })
       .def_property_readonly("size", &Block::size)
-      .def_property_readonly("memory", &object_of);
+      .def_property_readonly("memory", &block_memory);
 
   py::class_<BlockPool, std::shared_ptr<BlockPool>>(m, "BlockPool")
       .def(py::init(&make_pool), py::arg("idle_bytes_max"),

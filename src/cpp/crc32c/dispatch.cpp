@@ -23,21 +23,14 @@ constexpr Crc32cKernel kKernels[] = {
 };
 #undef FASTREC_CRC32C_KERNEL
 
-// A level includes the levels below it, so the supported kernels are the end of the
-// table.
-std::span<const Crc32cKernel> kernels_up_to(Isa isa) noexcept {
-  return {std::ranges::find_if(kKernels, [isa](auto& k) { return k.isa <= isa; }),
-          std::end(kKernels)};
-}
-
 }  // namespace
 
 std::span<const Crc32cKernel> crc32c_kernels() noexcept {
-  return kernels_up_to(supported_isas().front());
+  return kernels_up_to(supported_isas().front(), kKernels);
 }
 
 const Crc32cKernel& crc32c_kernel() {
-  static const Crc32cKernel& kernel = kernels_up_to(active_isa()).front();
+  static const Crc32cKernel& kernel = kernels_up_to(active_isa(), kKernels).front();
   return kernel;
 }
 

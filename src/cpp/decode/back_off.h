@@ -15,10 +15,12 @@ class BackOff {
   }
 
   void report(bool is_success) noexcept {
-    n_failures_ = is_success ? 0 : n_failures_ + 1;
-    if (n_failures_ < kFailuresMax) return;
-    n_failures_ = 0;
-    n_declined_ = kDeclined;
+    if (is_success) {
+      n_failures_ = n_declined_ = 0;
+    } else if (++n_failures_ == kFailuresMax) {
+      n_failures_ = 0;
+      n_declined_ = kDeclined;
+    }
   }
 
  private:

@@ -51,7 +51,7 @@ class ExampleDecoder {
   Fault decode(BytesWithSlack record, std::size_t row, BatchBuilder* batch);
 
   // Decodes two records into row `row` and the next one, if that is faster than one at a
-  // time. Otherwise returns false and changes nothing.
+  // time. Otherwise returns false and rewinds both rows.
   bool decode_pair(BytesWithSlack first, BytesWithSlack second, std::size_t row,
                    BatchBuilder* batch);
 

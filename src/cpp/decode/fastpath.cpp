@@ -81,16 +81,16 @@ FastPath::FastPath(const Schema& schema)
 
 bool FastPath::decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
                       BatchBuilder* batch) {
-  if (!records_.tries_next()) return false;
+  if (!record_back_off_.tries_next()) return false;
   const bool is_read = read(record, row, decoder, batch);
-  records_.report(is_read);
+  record_back_off_.report(is_read);
   return is_read;
 }
 
 bool FastPath::decode_pair(BytesWithSlack first, BytesWithSlack second, std::size_t row,
                            BatchBuilder* batch) {
   const Plan& plan = *last_plan_;
-  if (!plan.is_for_pairs || !pairs_.tries_next()) return false;
+  if (!plan.is_for_pairs || !pair_back_off_.tries_next()) return false;
   Bytes features[2];
   const auto run_of = [&](std::size_t i) {
     const Bytes bytes = features[i];
@@ -100,8 +100,12 @@ bool FastPath::decode_pair(BytesWithSlack first, BytesWithSlack second, std::siz
       find_plain_field(first.bytes(), kTagOne, &features[0]) &&
       find_plain_field(second.bytes(), kTagOne, &features[1]) &&
       kernel_.run_both(plan.entries.data(), plan.entries.size(), run_of(0), run_of(1));
-  pairs_.report(is_read);
-  if (!is_read) batch->rewind(row);
+  pair_back_off_.report(is_read);
+  if (is_read) {
+    record_back_off_.report(true);
+  } else {
+    batch->rewind(row);
+  }
   return is_read;
 }
 

@@ -44,7 +44,7 @@ class FastPath {
               BatchBuilder* batch);
 
   // Decodes two records into row `row` and the next one, if they have exactly the
-  // entries of the last plan. Otherwise returns false and changes nothing.
+  // entries of the last plan. Otherwise returns false and rewinds both rows.
   bool decode_pair(BytesWithSlack first, BytesWithSlack second, std::size_t row,
                    BatchBuilder* batch);
 
@@ -58,7 +58,7 @@ class FastPath {
     std::vector<std::string> keys;        // by entry
     std::vector<std::uint32_t> position;  // by column: of its entry, or kNone
     std::vector<std::uint32_t> absent;    // columns that lack an entry
-    bool is_for_pairs = false;            // most records have exactly these entries
+    bool is_for_pairs = false;            // has all columns, in forms of the kernel
     // Records that deviated since the plan was learned. At n_surprises_max, which then
     // doubles, it is learned again.
     std::uint32_t n_surprises = 0;
@@ -93,7 +93,7 @@ class FastPath {
   const Plan* last_plan_ = &no_plan_;  // the plan of the record before
   std::vector<std::uint64_t> marks_;   // by column
   ColumnLookup lookup_;  // of the last record that left the order of its plan
-  BackOff records_, pairs_;
+  BackOff record_back_off_, pair_back_off_;
 };
 
 }  // namespace fastrec

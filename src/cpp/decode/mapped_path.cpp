@@ -103,8 +103,8 @@ bool MappedPath::decode(Bytes frame, bool is_framed, std::size_t row,
   ++lookup_.record;
   lookup_.n_marked = 0;
   const bool is_read = read(decoder, &progress);
-  frames_.report(is_read && 2 * progress.n_direct_bytes >= frame.size() &&
-                 progress.n_direct_bytes >= kColumnBytes * marks_.size());
+  back_off_.report(is_read && 2 * progress.n_direct_bytes >= frame.size() &&
+                   progress.n_direct_bytes >= kColumnBytes * marks_.size());
   return is_read;
 }
 

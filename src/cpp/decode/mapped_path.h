@@ -41,7 +41,7 @@ class MappedPath {
 
   // Whether to try the next frame. False for a while after frames with few bytes in
   // large values.
-  bool tries_next() noexcept { return frames_.tries_next(); }
+  bool tries_next() noexcept { return back_off_.tries_next(); }
 
   // Decodes `frame`, or a record unless it `is_framed`, into row `row` of `batch`. False
   // if it cannot verify and decode it; the row is then unspecified and must be rewound.
@@ -62,7 +62,7 @@ class MappedPath {
   Buffer buffer_;
   std::vector<std::uint64_t> marks_;  // by column: the number of the last frame with it
   ColumnLookup lookup_;
-  BackOff frames_;  // fails for frames that are slower this way
+  BackOff back_off_;  // fails for frames that are slower this way
 };
 
 }  // namespace fastrec

@@ -53,11 +53,6 @@ constexpr PlanKernel kKernels[] = {
      kernels::run_by_key_portable},
 };
 
-std::span<const PlanKernel> kernels_up_to(Isa isa) noexcept {
-  return {std::ranges::find_if(kKernels, [isa](auto& k) { return k.isa <= isa; }),
-          std::end(kKernels)};
-}
-
 }  // namespace
 
 PlanEntry entry_of(const ColumnSpec& spec, std::uint32_t column) {
@@ -102,11 +97,11 @@ PlanEntry skipped_entry(Bytes key) {
 }
 
 std::span<const PlanKernel> plan_kernels() noexcept {
-  return kernels_up_to(supported_isas().front());
+  return kernels_up_to(supported_isas().front(), kKernels);
 }
 
 const PlanKernel& plan_kernel() {
-  static const PlanKernel& kernel = kernels_up_to(active_isa()).front();
+  static const PlanKernel& kernel = kernels_up_to(active_isa(), kKernels).front();
   return kernel;
 }
 

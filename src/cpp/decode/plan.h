@@ -95,9 +95,9 @@ struct PlanRun {
 // must have BytesWithSlack::kSlackBytes readable bytes on both sides.
 using RunPlan = std::size_t(const PlanEntry* entries, std::size_t n, PlanRun* run);
 
-// Decodes two records whose entries are exactly the `n` entries of a plan into row
-// `first.row` and the next one. Returns false if they cannot be proven; then rewind both
-// rows.
+// Decodes two records whose entries are exactly the `n` entries of a plan, into row
+// `first.row` and the next one, which is `second.row`. Returns false if they cannot be
+// proven; then rewind both rows. The records need slack as for RunPlan.
 using RunBoth = bool(const PlanEntry* entries, std::size_t n, const PlanRun& first,
                      const PlanRun& second);
 

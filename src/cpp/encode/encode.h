@@ -55,8 +55,8 @@ class ExampleEncoder {
       std::span<const FeatureValues> features,
       std::optional<std::span<const FeatureListValues>> lists = std::nullopt);
 
-  // Stores the record that was measured last. Its values must still be in place, and its
-  // integers unchanged, because their sizes depend on their values.
+  // Stores the record that was measured last. Its features, lists and values must still be in
+  // place, and its integers unchanged, because their sizes depend on their values.
   void store(std::uint8_t* out) const noexcept;
 
  private:

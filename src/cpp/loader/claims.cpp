@@ -137,7 +137,9 @@ void SearchedClaims::prepare() noexcept {
       search(lock);
     }
   }
-  if (found_.size() < n_ahead_ && !is_searching_ && !is_at_end_) search(lock);
+  if (found_.size() < n_ahead_ && !is_searching_ && !is_at_end_ && !is_stopped_) {
+    search(lock);
+  }
 }
 
 // Finds more steps, with the lock released.

@@ -31,8 +31,8 @@ WalkedClaims::WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
       n_before_(first_step * grid_.batch_size) {}
 
 void WalkedClaims::stop() {
-  progress_.cancelled = true;
   SearchedClaims::stop();
+  progress_.cancelled = true;
 }
 
 std::vector<FileOffsets> WalkedClaims::take_offsets() {
@@ -62,7 +62,7 @@ bool WalkedClaims::find() {
     if (has_added()) return true;
   }
   const std::size_t n = current().frames.size();
-  if (n != 0 && !grid_.drop_last) add_claim(n);
+  if (n != 0 && !grid_.drop_last && !progress_.cancelled) add_claim(n);
   return false;
 }
 

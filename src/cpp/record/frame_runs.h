@@ -34,6 +34,7 @@ struct FrameRuns {
   void clear() noexcept {
     runs.clear();
     lengths.clear();
+    indexes = nullptr;
   }
 
   void assign(std::span<const Place> places) {
@@ -41,6 +42,7 @@ struct FrameRuns {
     for (const Place& place : places) add(place);
   }
 
+  // All places must have the same indexes.
   void add(const Place& place) {
     FrameRun& run = continued(place.file, place.record, place.frame.offset);
     lengths.push_back(place.frame.length);

@@ -35,7 +35,7 @@ void for_each_file(std::size_t n, std::size_t n_threads, const OfFile& of_file) 
       }
     }
   };
-  in_threads(std::clamp<std::size_t>(n / kAtOnce, 1, n_threads), work);
+  in_threads(std::max<std::size_t>(1, std::min(n / kAtOnce, n_threads)), work);
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -40,7 +40,7 @@ class RecordReader {
   // The block size for contiguous frames.
   static std::uint64_t block_bytes(const FileView& view) noexcept;
 
-  // Starts to read `frames`, which must stay alive until the last call of next(). If
+  // Starts to read `frames`, which must stay alive while their blocks are used. If
   // they are scattered over a disk, or in a remote store, requests all of them at once.
   //
   // If the caller has already read them, it passes their `bytes`: contiguous, with slack
