@@ -209,7 +209,7 @@ TEST(Paths, HaveVersionsAndContentsInTheirOrder) {
     paths.push_back(directory.write(
         std::to_string(i), (i % 2 ? "x" : "\x1f\x8b\x08") + std::string(i, 'y')));
   }
-  for (const std::size_t n_threads : {1, 4}) {
+  for (const std::size_t n_threads : {std::size_t{1}, std::size_t{4}}) {
     const std::vector<FileIdentity> versions = versions_of(paths, n_threads);
     const std::vector<std::uint8_t> flags = may_be_compressed(paths, n_threads);
     for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -217,7 +217,8 @@ TEST(Paths, HaveVersionsAndContentsInTheirOrder) {
       EXPECT_EQ(flags[i], i % 2 == 0);
     }
   }
-  for (const std::size_t absent : {499, 300, 70}) {
+  for (const std::size_t absent :
+       {std::size_t{499}, std::size_t{300}, std::size_t{70}}) {
     paths[absent] = directory.file("absent" + std::to_string(absent));
   }
   for (const auto ask : {+[](const Strings& of) { (void)versions_of(of, 4); },

@@ -1,10 +1,10 @@
 #include "base/cpu.h"
 
+#include <array>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -38,10 +38,15 @@ bool has_fast_pext() noexcept {
 #endif
 
 // Each level requires every extension that its kernels use.
-std::vector<Isa> find_supported_isas() {
-  std::vector<Isa> isas;
+struct Isas {
+  std::array<Isa, 5> all{};
+  std::size_t n = 0;
+};
+
+Isas find_supported_isas() {
+  Isas isas;
   const auto add_if = [&](Isa isa, bool is_supported) {
-    if (is_supported) isas.push_back(isa);
+    if (is_supported) isas.all[isas.n++] = isa;
   };
 #if defined(__x86_64__)
   // A static constructor may call this before the compiler's runtime has detected the
@@ -89,9 +94,8 @@ Isa choose() {
 }  // namespace
 
 std::span<const Isa> supported_isas() noexcept {
-  // Never destroyed: other threads may ask while the process exits.
-  static const auto* const supported = new std::vector<Isa>(find_supported_isas());
-  return *supported;
+  static const Isas supported = find_supported_isas();
+  return std::span(supported.all).first(supported.n);
 }
 
 Isa active_isa() {

@@ -151,7 +151,7 @@ std::span<const Column> BatchDecoder::decode_row(const Place& place) {
   one_frame_.assign({&place, 1});
   begin(one_frame_, 1);
   decode_rows(one_frame_, nullptr,
-              [](std::size_t, const Place&, const Error& error, SchemaState*) -> bool {
+              [](std::size_t, const Place&, Error error, SchemaState*) -> bool {
                 throw error;
               });
   const std::size_t schema = schema_of(place.file);
@@ -169,9 +169,9 @@ std::vector<Part> BatchDecoder::decode(const FrameRuns& frames, std::size_t n_ro
   begin(frames, n_rows);
   std::size_t row = decode_rows(
       frames, bytes,
-      [&](std::size_t i, const Place& place, const Error& error, SchemaState* state) {
+      [&](std::size_t i, const Place& place, Error error, SchemaState* state) {
         if (row_policy == RowPolicy::kRaise || !is_of_record(error.code)) throw error;
-        unreadable_rows->push_back({i, place.frame, error});
+        unreadable_rows->push_back({i, place.frame, std::move(error)});
         state->builder.rewind(state->n_filled);
         if (row_policy == RowPolicy::kSkip) return false;
         state->builder.fill_empty(state->n_filled);
