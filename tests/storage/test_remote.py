@@ -20,6 +20,7 @@ import pickle
 import random
 import signal
 import sys
+import time
 import traceback
 import zlib
 from collections.abc import Callable, Mapping
@@ -335,13 +336,15 @@ def test_the_first_batch_takes_few_round_trips(
 ) -> None:
     """The beginnings; the index and the sample of a schema; two steps of data."""
     server.objects = {f"{i}.tfrecord": shard(i, bytes) for i in range(16)}
-    server.wave_seconds = 0.1
+    server.wave_seconds = 0.3
     urls = [f"{server.url}/{key}" for key in server.objects]
     dataset = open_dataset(urls, features=features)
     assert len(server.waves) - 1 <= 1
     with dataset.loader(100) as loader:
         assert next(iter(loader))["n"].tolist() == [*range(100)]
-    assert len(server.waves) - 1 <= 5, server.waves
+    assert len(server.waves) - 1 <= 4, server.waves
+    look = next(wave for wave in server.waves if any(".frecidx" in key for key in wave))
+    assert (len(look) > 1) == (features is None), "with the sample, if there is one"
 
 
 def test_a_failing_look_for_an_index_hardly_delays_data(server: ObjectServer) -> None:
@@ -561,6 +564,50 @@ def test_a_server_without_ranges_is_read_in_order(
     server.inject = lambda _request: "cut"
     with pytest.raises(OSError, match=r"the body was cut off \(1 attempts\)"):
         numbers(dataset)
+
+
+def test_listed_files_without_ranges_are_read_in_order(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    """Listings of HTTP servers have no entries, and plain files need no look."""
+    server.objects = {f"{d}/0.tfrecord": shard(i, bytes) for i, d in enumerate("ab")}
+    server.has_ranges = False
+    dataset = open_dataset(f"{server.url}/b/", compression=None)
+    assert numbers(dataset) == [*range(N_ROWS, 2 * N_ROWS)]
+    kept = open_dataset(f"{server.url}/a/", compression=None, cache_dir=tmp_path)
+    assert numbers(fr.concat([kept, dataset])) == [*range(2 * N_ROWS)]
+
+
+def test_a_slow_consumer_of_a_whole_object(server: ObjectServer) -> None:
+    server.objects["x"] = bytes(60 << 20)
+    server.has_ranges = False
+    path = remote_path(f"{server.url}/x", {"timeout": "1s"})
+    content = pieces(path, version_of(path))
+    first = next(content)
+    time.sleep(1.5)
+    assert b"".join([first, *content]) == server.objects["x"]
+
+
+def test_a_failure_costs_no_request_for_the_whole_object(server: ObjectServer) -> None:
+    server.objects["x"] = bytes(1 << 20)
+    faults = ["reset"]
+    server.inject = lambda _request: faults.pop() if faults else None
+    assert version_of(remote_path(f"{server.url}/x"))[0] == 1 << 20
+    assert all(request.span is not None for request in server.requests)
+
+
+def test_an_index_that_is_required_is_retried(server: ObjectServer) -> None:
+    server.objects = {f"{i}.tfrecord": shard(i, bytes) for i in range(2)}
+    urls = [f"{server.url}/{key}" for key in server.objects]
+    looks = []
+
+    def fail(path: str, _headers: object) -> int | None:
+        looks.extend([path] * path.endswith("frecidx"))
+        return 503 if path.endswith("frecidx") and len(looks) < 4 else None
+
+    server.status = fail
+    assert len(open_dataset(urls)) == 2 * N_ROWS
+    assert len(looks) == 4  # then there is none
 
 
 def test_servers_are_asked_not_to_compress(server: ObjectServer) -> None:

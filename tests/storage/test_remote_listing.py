@@ -31,7 +31,7 @@ import fastrec as fr
 from columns import Untyped, open_dataset
 from commands import run
 from fastrec.storage.paths import expand, version_of
-from fastrec.storage.remote import RemotePath
+from fastrec.storage.remote import RemotePath, remote_path
 from object_server import ObjectServer, Request, served
 from oracle import example, tfrecord_file
 from s3_server import S3, listing
@@ -476,3 +476,9 @@ def test_a_signal_ends_parallel_requests(server: ObjectServer) -> None:
     with pytest.raises(KeyboardInterrupt):
         expand([f"{server.url}/{i}.tfrecord" for i in range(10)])
     assert time.monotonic() - begin < 20  # a stalled request takes 30 s
+
+
+def test_remote_paths_need_no_options_again() -> None:
+    options = {"account_name": "a", "account_key": "a2V5"}
+    path = remote_path("az://container/x.tfrecord", options)
+    assert expand([path, path]) == [path, path]

@@ -30,7 +30,7 @@ from fastrec.storage.compression import (
     sampled_contents,
 )
 from fastrec.storage.index_files import IndexPlace, joined_names
-from fastrec.storage.paths import local_head, version_of
+from fastrec.storage.paths import local_head, version_of, versions_of
 from fastrec.storage.pipes import PipePath, refuse_pipe
 from fastrec.storage.remote import (
     RemotePath,
@@ -265,6 +265,14 @@ class FileSet:
             return ["auto"] * len(self)
         return self.formats
 
+    def _has_ranges(self) -> bool:
+        """Return whether parts of all files can be read; copies in the cache can."""
+        remote = [path for path in self.files if isinstance(path, RemotePath)]
+        if self._options.cache_dir is not None or not remote:
+            return True
+        versions_of(remote)  # asks the server
+        return all(map(has_ranges, remote))
+
     @property
     def is_streamed(self) -> bool:
         """Whether any file can only be read in order.
@@ -273,9 +281,11 @@ class FileSet:
         without ranges.
         """
         if self._is_streamed is None:
-            self._is_streamed = bool(set(self._read_as()) - {"plain"} or self.pipes)
-            if all(part._options.cache_dir is None for part in self._parts):
-                self._is_streamed |= not all(map(has_ranges, self.files))
+            self._is_streamed = bool(
+                set(self._read_as()) - {"plain"}
+                or self.pipes
+                or not all(part._has_ranges() for part in self._parts)
+            )
         return self._is_streamed
 
     @property
@@ -327,13 +337,14 @@ class FileSet:
         """
         contents, recovery = self.contents(), self.recovery
         chosen = [contents[i] for i in numbers]
+        first = [path for path, _ in chosen[:_MAX_FRAME_READERS]]
+        versions_of([path for path in first if isinstance(path, RemotePath)])
         sizes = [
             version_of(path)[0] if isinstance(path, RemotePath) else _SAMPLED_BYTES
-            for path, _ in chosen[:_MAX_FRAME_READERS]
+            for path in first
         ]
-        n_readers = (
-            bisect.bisect_left([*itertools.accumulate(sizes)], _SAMPLED_BYTES) + 1
-        )
+        n_whole = bisect.bisect_left([*itertools.accumulate(sizes)], _SAMPLED_BYTES)
+        n_readers = min(n_whole + 1, len(sizes))
         with frame_stream(
             chosen, self.table, numbers, recovery, n_readers=n_readers
         ) as frames:

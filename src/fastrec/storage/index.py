@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
+from fastrec.errors import CorruptionError
 from fastrec.options import default_num_threads
 from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
@@ -41,7 +42,13 @@ from fastrec.storage.index_files import (
 from fastrec.storage.locks import builder_lock
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import version_of, versions_of
-from fastrec.storage.remote import RemotePath, RequestCounters, fetch, fetch_beginning
+from fastrec.storage.remote import (
+    MAX_ATTEMPTS,
+    RemotePath,
+    RequestCounters,
+    fetch,
+    fetch_beginning,
+)
 from fastrec.storage.stores import Entry
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import CancelledError
@@ -59,7 +66,7 @@ _TASKS_PER_THREAD = 8
 _SAVE_SECONDS = 60.0  # a process that is killed loses what it built since the last save
 _N_REMOTE_THREADS = 16  # they wait for the network
 _INDEX_BYTES = 1 << 20  # of the first request for a remote index
-_INDEX_ATTEMPTS = 2  # a failing request must not delay reading
+_LOOK_ATTEMPTS = 2  # for an index that is not required: it must not delay reading
 
 
 def known_contents(
@@ -83,7 +90,7 @@ def load_indexes(
 ) -> _core.Indexes | None:
     """Return the cached indexes of plain files, or None if any index is missing."""
     found = FileIndexes(paths, None, IndexPlace(index_dir))
-    found.search(counters)
+    found.search(counters, _LOOK_ATTEMPTS)
     return None if found.missing.size else found.indexes()
 
 
@@ -315,11 +322,13 @@ class FileIndexes:
 
     # Searching.
 
-    def search(self, counters: RequestCounters | None = None) -> None:
+    def search(
+        self, counters: RequestCounters | None = None, n_attempts: int = MAX_ATTEMPTS
+    ) -> None:
         """Search all locations for the missing indexes."""
         self._search_together()
         if self.missing.size:
-            self._fetch(counters)
+            self._fetch(counters, n_attempts)
         index_dir, n_files = self._place.index_dir, len(self._paths)
         if self.missing.size and (index_dir is not None or n_files > 1):
             folder = self._place.folder()
@@ -335,7 +344,7 @@ class FileIndexes:
             if self.missing.size:
                 self._look_into(path, names, is_next_to_data=is_next_to_data)
 
-    def _fetch(self, counters: RequestCounters | None) -> None:
+    def _fetch(self, counters: RequestCounters | None, n_attempts: int) -> None:
         """Fetch the index file next to the remote files, and search it."""
         directory, remote = self._scope.directory, self._scope.remote
         if remote is None:
@@ -347,13 +356,15 @@ class FileIndexes:
             return  # the names do not identify the files
         path = remote.sibling(Entry(remote.key[:n_above] + NEXT_TO_DATA, -1, ""))
         try:
-            entry = fetch_beginning(path, _INDEX_BYTES, counters, _INDEX_ATTEMPTS)
+            entry = fetch_beginning(path, _INDEX_BYTES, counters, n_attempts)
             version, content = entry.version, bytes(path.beginning)
-            content += bytes(fetch(path, len(content), version[0], version, counters))
+            begin, end = len(content), version[0]
+            content += fetch(path, begin, end, version, counters, n_attempts=n_attempts)
         except FileNotFoundError:
             return
-        except OSError as error:  # some stores deny access to missing objects
-            _log.info("cannot read the index %s: %s", path, error.strerror)
+        except (OSError, CorruptionError) as error:
+            # Some stores deny access to missing objects. Or the index was replaced.
+            _log.info("cannot read the index %s: %s", path, error)
             return
         file = _core.IndexFile.of(content)
         if file is not None:

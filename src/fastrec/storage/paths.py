@@ -52,6 +52,7 @@ _CONTENTS = ("tfrecord", "gzip", "zlib")  # accepted for files with other names
 _NO_FILE = "No TFRecord file in the directory or its subdirectories"
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_FILE = re.compile("file:", re.IGNORECASE)
 _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 _VERSION_THREADS = 8  # they mostly wait for a file server
 _REQUEST_THREADS = 64
@@ -101,7 +102,9 @@ def expand(
     given = list(given)
     urls = [path for path in given if isinstance(path, str) and is_remote(path)]
     if len(urls) > 1:
-        remote_path(urls[0], storage_options)  # creates the store that all share
+        new = [url for url in urls if type(url) is str and not _FILE.match(url)]
+        if new and not storage_options:
+            remote_path(new[0], None)  # creates the store that all share
         n_bytes = _HEAD_BYTES if len(urls) <= _MAX_BEGUN else 1
         parts = asked_in_threads(partial(expand_one, n_bytes=n_bytes), given)
     else:
@@ -450,7 +453,7 @@ def _listed(
             # The size may not include the object's parts. Or the object does not exist:
             # the empty object "key/", which marks a directory, is listed as "key".
             try:
-                fetch_beginning(file, _HEAD_BYTES, counters)
+                fetch_beginning(file, 1, counters)
             except FileNotFoundError:
                 continue
         files.append(file)

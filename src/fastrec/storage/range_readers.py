@@ -38,7 +38,10 @@ class RangeReaders:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = list(paths)
-        versions_of([path for path in paths if isinstance(path, RemotePath)])
+        remote = [path for path in paths if isinstance(path, RemotePath)]
+        versions_of(remote)
+        for path in remote:
+            path.beginning = b""
         self._versions = [
             version_of(path) if isinstance(path, RemotePath) else (0, 0)
             for path in paths

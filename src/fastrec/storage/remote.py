@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_MAX_ATTEMPTS = 9  # in about 40 s
+MAX_ATTEMPTS = 9  # in about 40 s
 _FIRST_DELAY_SECONDS = 0.1
 _MAX_DELAY_SECONDS = 10.0
 _UNREACHED_SECONDS = 3.0  # time limit for a server that never answered
@@ -203,7 +203,7 @@ def ask(
     counters: RequestCounters | None = None,
     *,
     in_this_thread: bool = False,
-    n_attempts: int = _MAX_ATTEMPTS,
+    n_attempts: int = MAX_ATTEMPTS,
 ) -> _T:
     """Return the result of `request`; retry the request after transient errors.
 
@@ -247,7 +247,7 @@ def fetch_beginning(
     path: RemotePath,
     n_bytes: int,
     counters: RequestCounters | None = None,
-    n_attempts: int = _MAX_ATTEMPTS,
+    n_attempts: int = MAX_ATTEMPTS,
 ) -> Entry:
     """Set and return the entry of an object; set its beginning if that came along."""
     request = partial(path.store.beginning, path.key, n_bytes)
@@ -301,6 +301,7 @@ def fetch(
     counters: RequestCounters | None = None,
     *,
     in_this_thread: bool = False,
+    n_attempts: int = MAX_ATTEMPTS,
 ) -> Buffer:
     """Return all bytes ``[begin, end)`` of the given version of an object.
 
@@ -310,7 +311,13 @@ def fetch(
         return b""
     request = partial(_range, path, begin, end, version)
     try:
-        data = ask(path, request, counters, in_this_thread=in_this_thread)
+        data = ask(
+            path,
+            request,
+            counters,
+            in_this_thread=in_this_thread,
+            n_attempts=n_attempts,
+        )
     except FileNotFoundError:
         raise _changed(path) from None
     if counters is not None:
@@ -349,7 +356,10 @@ def has_ranges(path: str) -> bool:
 def _whole(
     path: RemotePath, version: Version, counters: RequestCounters | None
 ) -> Generator[Buffer]:
-    chunks, entry = ask(path, lambda: path.store.stream(path.key), counters)
+    try:
+        chunks, entry = ask(path, lambda: path.store.stream(path.key), counters)
+    except FileNotFoundError:
+        raise _changed(path) from None
     if entry.version != version:
         raise _changed(path)
     n_bytes = 0

@@ -156,6 +156,9 @@ class Store:
         try:
             self._reading = from_url(root, client_options=client, **once)
             self._writing = from_url(root, client_options=client, **named)
+            # The consumer determines how long a whole object takes.
+            unlimited = {**client, "timeout": "365days"}
+            self._streaming = from_url(root, client_options=unlimited, **once)
         except BaseException as error:  # obstore raises several types
             if not _is_of_library(error):
                 raise
@@ -185,7 +188,7 @@ class Store:
         try:
             return self.get(key, 0, n_bytes)
         except (kinds.GenericError, kinds.NotSupportedError) as error:
-            if _status_of(error) not in (0, 416):
+            if _status_of(error) not in (0, 416) or "kind: " in str(error):
                 raise
             entry = _obstore_entry(self._reading.get(key).meta)
             has_ranges = not isinstance(error, kinds.NotSupportedError)
@@ -195,7 +198,7 @@ class Store:
 
     def stream(self, key: str) -> tuple[Iterator[memoryview], Entry]:
         """Return the pieces of a whole object, and its entry."""
-        result = self._reading.get(key)
+        result = self._streaming.get(key)
         chunks = result.stream(min_chunk_size=_CHUNK_BYTES)
         return map(memoryview, chunks), _obstore_entry(result.meta)
 
@@ -463,7 +466,8 @@ _FAILURES = {
     "requested; download the file",
     "UnexpectedEof": "RETRY: the body was truncated",
     "builder error|scheme is not allowed": "EPROTONOSUPPORT: the server redirects to "
-    "another scheme, which is not followed; pass the URL that it leads to",
+    "another scheme, which is not followed, or the endpoint has one; pass the URL that it "
+    "leads to, or allow_http=True in storage_options=",
     "kind: Redirect": "ELOOP: the server redirects in a loop; check the URL",
     r"kind: Connect\b|\b(ClientConnectorError|ConnectionRefusedError)\b": "RETRY: "
     + CANNOT_CONNECT,
