@@ -238,7 +238,8 @@ ScanResult scan_in_blocks(const FileView& view, ScanProgress* progress) {
   FrameCursor cursor(&view, std::uint64_t{1} << 20);
   std::uint64_t at = 0, n_reported = 0, requested_end = 0;
   while (at < view.size() && !result.fault) {
-    if (!cursor.has_header(at)) {
+    const bool is_next_block = !cursor.has_header(at);
+    if (is_next_block) {
       const std::uint64_t ahead_bytes =
           view.requests() != nullptr ? view.requests()->ahead_bytes() : 0;
       if (requested_end < at + ahead_bytes / 2) {
@@ -246,12 +247,14 @@ ScanResult scan_in_blocks(const FileView& view, ScanProgress* progress) {
         view.read_ahead(requested_end, at + ahead_bytes - requested_end);
         requested_end = at + ahead_bytes;
       }
+    }
+    Frame frame;
+    result.fault = cursor.read(at, &frame);
+    if (is_next_block) {
       progress->n_bytes.fetch_add(at - std::exchange(n_reported, at),
                                   std::memory_order_relaxed);
       if (progress->cancelled.load(std::memory_order_relaxed)) return result;
     }
-    Frame frame;
-    result.fault = cursor.read(at, &frame);
     if (!result.fault) result.offsets.push_back(at = frame.end());
   }
   progress->n_bytes.fetch_add(at - n_reported, std::memory_order_relaxed);
