@@ -111,6 +111,8 @@ struct ColumnSpec {
     return n_values == 1 ? n : n / n_values;
   }
   bool holds_strings() const noexcept { return dtype == DType::kBytes; }
+  // Stacked strings are appended in the order of their slots, so no other order works.
+  bool is_stacked_string() const noexcept { return n_slots > 1 && holds_strings(); }
   bool has_row_splits() const noexcept {
     return layout == Layout::kRagged || layout == Layout::kPadded;
   }

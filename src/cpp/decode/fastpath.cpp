@@ -54,9 +54,8 @@ std::uint64_t signature_of(Bytes features) {
 bool FastPath::can_read(const Schema& schema) {
   std::vector<std::string> keys;
   for (const ColumnSpec& spec : schema.columns) {
-    const bool is_stacked_string = spec.n_slots > 1 && spec.dtype == DType::kBytes;
     if (spec.section != Section::kFeatures || spec.layout == Layout::kRecord ||
-        is_stacked_string) {
+        spec.is_stacked_string()) {
       return false;
     }
     keys.push_back(spec.key);

@@ -245,8 +245,7 @@ bool SequencePath::can_read(const Schema& schema) {
   bool has_lists = false;
   for (const ColumnSpec& spec : schema.columns) {
     if (spec.layout == Layout::kRecord) continue;
-    const bool is_stacked_string = spec.n_slots > 1 && spec.dtype == DType::kBytes;
-    if (spec.section == Section::kFeatures || is_stacked_string) return false;
+    if (spec.section == Section::kFeatures || spec.is_stacked_string()) return false;
     has_lists = has_lists || spec.section == Section::kLists;
   }
   return has_lists;

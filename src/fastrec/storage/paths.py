@@ -349,7 +349,7 @@ def _expand_url(
     options: StorageOptions | None,
     n_bytes: int,
 ) -> list[RemotePath]:
-    if url.lower().startswith("file:"):
+    if _FILE.match(url):
         raise ValueError(
             f"the host of a file URL must be empty or localhost, got {redacted(url)!r}"
         )
