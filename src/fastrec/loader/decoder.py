@@ -269,7 +269,8 @@ def _streaming_pipeline(
 
     To reach that step, the pipeline decompresses earlier records again; without a
     Window, it skips files that end before the step. ``num_threads + 1`` threads
-    decompress and the same number decode, because the consumer does not decode.
+    decompress and the same number decode, because the consumer does not decode. More
+    threads than CPUs help only if they wait for a remote store.
     """
     from fastrec.storage.stream_readers import byte_streams
 
@@ -289,10 +290,12 @@ def _streaming_pipeline(
         first = min(first, len(order) - 1)
         order, first_position = order[first:], begins[first]
     bytes_ahead = memory_limit // _READ_AHEAD_SHARE
-    n_threads = options.num_threads + 1
     of_core = options.source.to_core()
     counts = None if plan is None else sources.scans()
     readers = sources.readers
+    n_threads = options.num_threads + 1
+    if readers is None:
+        n_threads = min(n_threads, default_num_threads())
     with byte_streams(
         [files[i] for i in order],
         counters=None if readers is None else readers.counters,
