@@ -248,6 +248,25 @@ TEST(BatchBuilder, AHugeBatchDoesNotKeepItsMemoryInTheNextOnes) {
   EXPECT_LE(next.n_bytes, 500'000u);
 }
 
+TEST(BatchBuilder, TheFirstBatchDoesNotCopyItsStringsAsItGrows) {
+  auto schema = std::make_shared<Schema>();
+  ColumnSpec strings;
+  strings.kind = FeatureKind::kBytes;
+  strings.dtype = DType::kBytes;
+  schema->columns = {strings};
+  auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
+  BatchBuilder builder(schema, pool);
+  builder.begin(64, 64 * 100'100);
+  for (std::size_t row = 0; row < 64; ++row) builder.extend_string(0, 100'000);
+  EXPECT_EQ(pool->stats().n_allocated, 2u);  // strings, and their offsets
+
+  // One long string does not reserve memory beyond the size of the records.
+  BatchBuilder other(schema, pool);
+  other.begin(64, 3 << 20);
+  other.extend_string(0, 2 << 20);
+  EXPECT_LE(other.finish(0).n_bytes, std::size_t{5} << 20);
+}
+
 TEST(BatchBuilder, NoBlockIsAllocatedOnceBatchesRecur) {
   auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
   BatchBuilder builder(image_and_label(), pool);

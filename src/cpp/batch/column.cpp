@@ -66,13 +66,13 @@ void BatchBuilder::place_dense(std::size_t n_rows) {
   }
 }
 
-void BatchBuilder::begin(std::size_t n_rows) {
+void BatchBuilder::begin(std::size_t n_rows, std::size_t n_bytes) {
   n_rows_ = n_rows;
   place_dense(n_rows);
   for (const std::size_t c : growing_columns_) {
     const ColumnSpec& spec = schema_->columns[c];
     GrowingColumn& growing = growing_[c];
-    growing.values.retract_to(0);
+    growing.values.begin(n_rows, n_bytes);
     growing.offsets.retract_to(0);
     growing.row_splits.retract_to(0);
     growing.n_items = 0;

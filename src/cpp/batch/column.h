@@ -63,8 +63,9 @@ class BatchBuilder {
   BatchBuilder(std::shared_ptr<const Schema> schema, std::shared_ptr<BlockPool> pool,
                std::size_t padded_bytes_max = kPaddedBytesMax);
 
-  // Starts a new batch with room for `n_rows`.
-  void begin(std::size_t n_rows);
+  // Starts a new batch with room for `n_rows`, which are decoded from about `n_bytes`
+  // bytes.
+  void begin(std::size_t n_rows, std::size_t n_bytes = 0);
 
   // The memory of a dense or raw column of numbers.
   struct Rows {

@@ -6,8 +6,11 @@
 namespace fastrec {
 
 void GrowingArray::grow(std::size_t n_bytes) {
-  // Batches have similar sizes: expect the last size and an eighth more.
-  const std::size_t expected = last_size_ + last_size_ / 8;
+  // Batches have similar sizes: expect the last size and an eighth more. In the first
+  // one, pieces have similar sizes.
+  const std::size_t expected = last_size_ != 0
+                                   ? last_size_ + last_size_ / 8
+                                   : std::min(n_bytes * n_pieces_, n_bytes_max_);
   auto larger = pool_->take(std::max({size_ + n_bytes, 2 * capacity_, expected}));
   if (size_ != 0) std::memcpy(larger->data(), data_, size_);
   block_ = std::move(larger);

@@ -17,6 +17,14 @@ class GrowingArray {
 
   explicit GrowingArray(std::shared_ptr<BlockPool> pool) : pool_(std::move(pool)) {}
 
+  // Starts new contents of about `n_pieces` pieces, together at most about
+  // `n_bytes_max` bytes.
+  void begin(std::size_t n_pieces, std::size_t n_bytes_max) noexcept {
+    size_ = 0;
+    n_pieces_ = n_pieces;
+    n_bytes_max_ = n_bytes_max;
+  }
+
   std::size_t size() const noexcept { return size_; }
   std::uint8_t* data() const noexcept { return data_; }
 
@@ -83,6 +91,8 @@ class GrowingArray {
   std::size_t capacity_ = 0;
   std::size_t size_ = 0;
   std::size_t last_size_ = 0;  // of the previous contents
+  std::size_t n_pieces_ = 0;   // see begin()
+  std::size_t n_bytes_max_ = 0;
 };
 
 // Run i of an array: from offset i to offset i + 1.

@@ -23,15 +23,16 @@ std::size_t BatchDecoder::schema_of(std::size_t file) const {
 
 // Makes room for the rows of each schema. Empty rows use the schema of the last row.
 void BatchDecoder::begin(const FrameRuns& frames, std::size_t n_rows) {
-  for (SchemaState& state : states_) state.n_rows = 0;
+  for (SchemaState& state : states_) state.n_rows = state.n_bytes = 0;
   std::size_t last = 0;
   for (const FrameRun& run : frames.runs) {
     last = schema_of(run.file);
     states_[last].n_rows += run.count;
+    states_[last].n_bytes += static_cast<std::size_t>(run.n_bytes());
   }
   states_[last].n_rows += n_rows - frames.size();
   for (SchemaState& state : states_) {
-    state.builder.begin(state.n_rows);
+    state.builder.begin(state.n_rows, state.n_bytes);
     state.n_filled = 0;
     state.rows.clear();
   }

@@ -83,6 +83,7 @@ class BatchDecoder {
     ExampleDecoder decoder;
     BatchBuilder builder;
     std::size_t n_rows = 0;               // in this batch
+    std::size_t n_bytes = 0;              // of their frames
     std::size_t n_filled = 0;             // rows that are complete
     std::vector<std::int64_t> rows = {};  // see Part
   };
