@@ -290,7 +290,15 @@ def bench_smoke(session: nox.Session) -> None:
     install(session, f"{PACKAGE}[bench]")
     written = Path(session.create_tmp())
     session.run(
-        *("python", "benchmarks/run.py", "--quick", "--peers", "fastrec", "memcpy"),
+        *(
+            "python",
+            "benchmarks/run.py",
+            "--quick",
+            "--peers",
+            "fastrec",
+            "memcpy",
+            "limit",
+        ),
         *("--json", str(written / "result.json"), "--plot", str(written / "plot.png")),
         *("--data", str(written / "data"), *session.posargs),
     )

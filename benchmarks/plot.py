@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from peers import SCALES
+
 __all__ = ["draw"]
 
 Json = dict[str, Any]
@@ -17,7 +19,7 @@ def rates(rows: Sequence[Json]) -> dict[tuple[str, int], dict[str, dict[str, flo
     """Return MB/s by order and threads, workload, and peer in its fastest form."""
     found: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
     for row in rows:
-        if "mb_per_s" in row and row["peer"] != "memcpy":
+        if "mb_per_s" in row and row["peer"] not in SCALES:
             panel = found.setdefault((row["order"], row["threads"]), {})
             by_peer = panel.setdefault(row["workload"], {})
             peer = row["peer"].partition(":")[0]
@@ -35,7 +37,7 @@ def draw(rows: Sequence[Json], path: Path) -> None:
         for key, panel in rates(rows).items()
     }
     names = (row["peer"].partition(":")[0] for row in rows)
-    peers = [name for name in dict.fromkeys(names) if name != "memcpy"]
+    peers = [name for name in dict.fromkeys(names) if name not in SCALES]
     width = 0.8 / max(1, len(peers))
     figure = Figure(figsize=(12, 3.4 * max(1, len(panels))), layout="constrained")
     axes = figure.subplots(max(1, len(panels)), 1, sharex=False, squeeze=False)[:, 0]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from environment import describe, usable_cpus
 from install import default_environments, interpreters
-from peers import default_peers
+from peers import SCALES, default_peers
 from plot import draw
 from protocol import Plan, Row, Start, measure, measure_starts
 from table import markdown, starts_markdown
@@ -118,7 +118,7 @@ def main() -> int:
         prepare(WORKLOADS[name], args.data, args.scale)
         print(f"{name}, starts ...", file=sys.stderr, flush=True)
         peers = args.peers or default_peers("", 1)
-        readers = [peer for peer in peers if peer != "memcpy"]
+        readers = [peer for peer in peers if peer not in SCALES]
         rounds = min(3, args.repeat)
         starts += measure_starts(plan, name, max(args.threads), readers, rounds)
     print(markdown(rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from peers import SCALES
 from protocol import Row, Start
 
 __all__ = ["markdown", "ratio", "starts_markdown"]
@@ -47,7 +48,7 @@ def cells(row: Row, rows: Sequence[Row]) -> list[str]:
     what = [row.workload, row.order, str(row.threads), row.peer]
     if not row.measured:
         return [*what, *["-"] * (len(HEAD) - 5), why(row)]
-    is_reader = row.peer != "memcpy"
+    is_reader = row.peer not in SCALES
     return [
         *what,
         row.checks,

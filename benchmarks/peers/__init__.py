@@ -11,7 +11,7 @@ from peers.reader import MissingPeerError
 if TYPE_CHECKING:
     from peers.reader import Reader
 
-__all__ = ["PEERS", "Peer", "default_peers", "load"]
+__all__ = ["PEERS", "SCALES", "Peer", "default_peers", "load"]
 
 # TensorFlow allocates new memory for every batch: glibc is configured to keep it instead of
 # giving it back to the system, which spares tf.data the page faults and up to doubles
@@ -74,7 +74,11 @@ PEERS = {
     ),
     "protobuf": Peer("protobuf_alone", "google", ("protobuf==7.36.2", "numpy==2.4.6")),
     "memcpy": Peer("memcpy", "numpy"),
+    "limit": Peer("limit", "numpy"),
 }
+
+
+SCALES = ("memcpy", "limit")  # not readers
 
 
 def default_peers(workload: str, threads: int) -> list[str]:
