@@ -2,8 +2,8 @@
 //
 // Goal: a FrameStream returns the frames of a scan, and the same fault or a gap there,
 // with and without payloads. Method: the first byte selects the sizes of the chunks, the
-// recovery, and whether payloads are also left out. Mutations keep the checksums of
-// frames valid (mutate.h).
+// recovery, whether frames are copied, and whether payloads are also left out. Mutations
+// keep the checksums of frames valid (mutate.h).
 
 #include <algorithm>
 #include <cstdlib>
@@ -60,25 +60,36 @@ void check_frames(Bytes file, unsigned seed, const ScanResult& whole,
   const bool is_verifying = seed / 2 % 2 == 0;
   std::optional<FrameStream> verifying;
   if (is_verifying) verifying.emplace(frames_of(file, seed, recovery));
+  // The frames are in the memory of the stream, or copied from it.
+  const bool is_in_place = seed / 4 % 2 == 0;
   std::size_t i = 0;
-  std::vector<std::uint8_t> frame;
-  Place place;
+  std::vector<std::uint8_t> copied;
+  StreamRecord record;
+  const auto next = [&] {
+    if (is_in_place) return stream.next(&record);
+    copied.clear();
+    const bool is_found = stream.next(SIZE_MAX, &record.place, &copied);
+    record.frame = copied;
+    return is_found;
+  };
   FrameStream::Verified verified;
   Errc errc = Errc::kOk, errc_verifying = Errc::kOk;
   try {
-    while (stream.next(SIZE_MAX, &place, &frame)) {
+    while (next()) {
       if (i + 1 >= whole.offsets.size()) std::abort();
       const std::uint64_t begin = whole.offsets[i], end = whole.offsets[i + 1];
-      if (place.record != i || place.frame.offset != begin) std::abort();
-      if (!std::ranges::equal(frame, file.subspan(begin, end - begin))) std::abort();
+      if (record.place.record != i || record.place.frame.offset != begin) std::abort();
+      const Bytes expected = file.subspan(begin, end - begin);
+      if (!std::ranges::equal(record.frame, expected)) std::abort();
+      const bool is_damaged = bool(check_payload(expected));
+      if (is_in_place && bool(record.fault) != is_damaged) std::abort();
       if (is_verifying) {
         if (!verifying->verify(&verified)) std::abort();
         if (verified.place.frame.end() != end || verified.place.record != i)
           std::abort();
-        if (bool(verified.fault) != bool(check_payload(frame))) std::abort();
+        if (bool(verified.fault) != is_damaged) std::abort();
       }
       ++i;
-      frame.clear();
     }
   } catch (const Error& error) {
     errc = error.code;

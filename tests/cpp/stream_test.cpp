@@ -67,20 +67,18 @@ TEST(FrameStream, TheFramesDoNotDependOnTheChunks) {
       std::uint64_t offset = 0;
       for (std::uint64_t i = 0; i < kPayloads.size(); ++i) {
         StreamRecord record;
-        Fault fault;
-        ASSERT_TRUE(record.read_from(&frames, &fault));
-        EXPECT_FALSE(fault);
+        ASSERT_TRUE(frames.next(&record));
+        EXPECT_FALSE(record.fault);
         EXPECT_EQ(as_text(record.payload()), kPayloads[i]);
-        EXPECT_EQ(record.place().file, file);
-        EXPECT_EQ(record.place().record, i);
-        EXPECT_EQ(record.place().frame.offset, offset);
-        offset = record.place().frame.end();
+        EXPECT_EQ(record.place.file, file);
+        EXPECT_EQ(record.place.record, i);
+        EXPECT_EQ(record.place.frame.offset, offset);
+        offset = record.place.frame.end();
       }
     }
     StreamRecord none;
-    Fault fault;
-    EXPECT_FALSE(none.read_from(&frames, &fault));
-    EXPECT_FALSE(none.read_from(&frames, &fault));
+    EXPECT_FALSE(frames.next(&none));
+    EXPECT_FALSE(frames.next(&none));
     one.join();
     two.join();
   }
@@ -94,12 +92,11 @@ TEST(FrameStream, AnExceptionFollowsTheFramesBeforeIt) {
   streams->fail(0, std::make_exception_ptr(IoError(5, "file0")));
   FrameStream frames(streams, names(1), {0});
   StreamRecord record;
-  Fault fault;
   for (std::size_t i = 0; i < kPayloads.size(); ++i) {
-    ASSERT_TRUE(record.read_from(&frames, &fault));
+    ASSERT_TRUE(frames.next(&record));
   }
-  EXPECT_THROW(record.read_from(&frames, &fault), IoError);
-  EXPECT_THROW(record.read_from(&frames, &fault), IoError);
+  EXPECT_THROW(frames.next(&record), IoError);
+  EXPECT_THROW(frames.next(&record), IoError);
 }
 
 TEST(FrameStream, RecordsOverTheMemoryLimitAreErrors) {
@@ -222,8 +219,7 @@ TEST(FrameStream, CallsOnWaitWhileItWaits) {
     if (++n_looks == 2) throw std::runtime_error("enough");
   });
   StreamRecord record;
-  Fault fault;
-  EXPECT_THROW(record.read_from(&frames, &fault), std::runtime_error);
+  EXPECT_THROW(frames.next(&record), std::runtime_error);
 }
 
 // The records of `claims`, whose payloads are their numbers in digits.

@@ -72,14 +72,13 @@ std::unique_ptr<FrameStream> make_frames(std::shared_ptr<ByteStreams> streams,
 py::object next_record(FrameStream& stream) {
   check_process(stream.process_id());
   StreamRecord record;
-  Fault fault;
   bool is_found;
   {
     const py::gil_scoped_release released;
-    is_found = record.read_from(&stream, &fault);
+    is_found = stream.next(&record);
   }
   if (!is_found) return py::none();
-  if (fault) throw stream.error_in(record.place(), fault, describe(fault));
+  if (record.fault) throw stream.error_in(record.place, record.fault);
   const Bytes payload = record.payload();
   return py::bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
 }
@@ -92,11 +91,10 @@ py::tuple verify_stream(FrameStream& stream, std::uint64_t n_records_max) {
   {
     const py::gil_scoped_release released;
     StreamRecord record;
-    Fault fault;
-    while (n_records < n_records_max && record.read_from(&stream, &fault)) {
-      if (fault) throw stream.error_in(record.place(), fault, describe(fault));
+    while (n_records < n_records_max && stream.next(&record)) {
+      if (record.fault) throw stream.error_in(record.place, record.fault);
       ++n_records;
-      n_bytes += record.place().frame.size();
+      n_bytes += record.place.frame.size();
     }
   }
   return py::make_tuple(n_records, n_bytes);
@@ -117,12 +115,10 @@ py::tuple read_stream(FrameStream& stream, std::shared_ptr<BlockPool> pool,
     data.extend(n_expected);
     data.retract(n_expected);
     StreamRecord record;
-    Fault fault;
     while (offsets.size() <= n_records_max && data.size() < target_bytes &&
-           record.read_from(&stream, &fault)) {
-      if (fault) throw stream.error_in(record.place(), fault, describe(fault));
-      const Bytes frame = record.frame();
-      std::copy(frame.begin(), frame.end(), data.extend(frame.size()));
+           stream.next(&record)) {
+      if (record.fault) throw stream.error_in(record.place, record.fault);
+      std::ranges::copy(record.frame, data.extend(record.frame.size()));
       offsets.push_back(data.size());
     }
   }

@@ -79,16 +79,16 @@ std::uint64_t add_stream(Survey& survey, FrameStream& stream,
   std::uint64_t n_records = 0, n_bytes = 0;
   run_interruptibly([&] {
     if (n_records == n_records_max || n_bytes >= bytes_max) return false;
-    Fault fault;
-    if (!record.read_from(&stream, &fault)) return false;
+    if (!stream.next(&record)) return false;
+    Fault fault = record.fault;
     ++n_records;
     n_bytes += record.payload().size();
     if (!fault) {
       fault = survey.add(record.payload());
-      fault.offset += record.place().frame.payload();
+      fault.offset += record.place.frame.payload();
     }
     if (fault && !(skip_unreadable && is_of_record(fault.code))) {
-      throw stream.error_in(record.place(), fault, describe(fault));
+      throw stream.error_in(record.place, fault);
     }
     return true;
   });

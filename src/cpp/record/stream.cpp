@@ -74,33 +74,32 @@ void FrameStream::poll() {
   on_wait_();
 }
 
-// Waits for bytes. Returns false at the end of the current stream.
-bool FrameStream::has_bytes() {
-  if (!ahead_.empty()) return true;
-  while (n_consumed_ == chunk_.size()) {
-    n_consumed_ = 0;
-    chunk_.clear();
+// Waits for the next bytes, without consuming them: at least `n`, or fewer at the end of
+// the current stream.
+Bytes FrameStream::peek(std::size_t n) {
+  while (unread().size() < n) {
+    const std::vector<std::uint8_t> rest(unread().begin(), unread().end());
     const ByteStreams::PopResult result = streams_->pop(kPollInterval, &chunk_);
-    if (result == ByteStreams::PopResult::kEnd) return false;
+    if (result == ByteStreams::PopResult::kEnd) break;
+    if (result == ByteStreams::PopResult::kBytes) {
+      n_bytes_ += chunk_.size();
+      chunk_.insert(chunk_.begin(), rest.begin(), rest.end());
+      n_consumed_ = 0;
+    }
     poll();
   }
-  return true;
+  return unread();
 }
 
 // Calls `on_bytes` for the next `n` bytes, or fewer at the end. Returns their number.
 template <typename OnBytes>
 std::uint64_t FrameStream::consume(std::uint64_t n, const OnBytes& on_bytes) {
-  const auto n_ahead =
-      static_cast<std::size_t>(std::min<std::uint64_t>(n, ahead_.size()));
-  on_bytes(Bytes(ahead_).first(n_ahead));
-  ahead_.erase(ahead_.begin(), ahead_.begin() + static_cast<std::ptrdiff_t>(n_ahead));
-  std::uint64_t n_done = n_ahead;
-  while (n_done < n && has_bytes()) {
-    const auto n_here = static_cast<std::size_t>(
-        std::min<std::uint64_t>(n - n_done, chunk_.size() - n_consumed_));
-    on_bytes(Bytes(chunk_).subspan(n_consumed_, n_here));
+  std::uint64_t n_done = 0;
+  while (n_done < n && !peek(1).empty()) {
+    const auto n_here =
+        static_cast<std::size_t>(std::min<std::uint64_t>(n - n_done, unread().size()));
+    on_bytes(unread().first(n_here));
     n_consumed_ += n_here;
-    n_bytes_ += n_here;
     n_done += n_here;
   }
   return n_done;
@@ -113,23 +112,16 @@ std::uint64_t FrameStream::read(std::uint64_t n, std::vector<std::uint8_t>* into
   });
 }
 
-Error FrameStream::error_at(Fault fault, std::vector<std::uint8_t>* frame,
-                            std::size_t begin) {
+// The Error for a fault in the frame that begins with the unread bytes.
+Error FrameStream::error_at(Fault fault) {
   fault.offset += offset_;
-  const auto located = [&] {
-    return stream_error(fault, Bytes(*frame).subspan(begin),
-                        files_->name(order_[stream_]), record_);
-  };
-  const std::size_t n_known = frame->size() - begin;
-  if (offset_ == 0 && n_known < kRecognizeBytes) {
-    try {
-      read(kRecognizeBytes - n_known, frame);
-    } catch (const Error&) {
-      // The stream has more damage after this fault, which later reads report.
-      return located();
-    }
+  try {
+    if (offset_ == 0) (void)peek(kRecognizeBytes);
+  } catch (const Error&) {
+    // The stream has more damage after this fault, which later reads report.
   }
-  return located();
+  const Bytes beginning = unread().first(std::min(unread().size(), kRecognizeBytes));
+  return stream_error(fault, beginning, files_->name(order_[stream_]), record_);
 }
 
 Error FrameStream::error(Errc code, std::string reason) const {
@@ -149,11 +141,11 @@ bool FrameStream::next_verified(Place* place, const ReadFrame& read_frame,
       if (recovery_ == Recovery::kNone || is_end_verified()) return true;
       Fault fault = check();
       if (!fault) return true;
-      const bool is_at_end = ahead_.size() < kHeaderBytes;
+      const bool is_at_end = unread().size() < kHeaderBytes;
       record_ = place->record;
       offset_ = place->frame.offset;
       fault.offset += offset_;
-      skip_rest(error_in(*place, fault, describe(fault)), is_at_end);
+      skip_rest(error_in(*place, fault), is_at_end);
     } catch (const Error& error) {
       if (recovery_ == Recovery::kNone || !is_damage(error.code)) throw;
       // After an invalid header, the content may continue.
@@ -168,9 +160,8 @@ bool FrameStream::next(std::size_t bytes_max, Place* place,
   const std::size_t begin = frames->size();
   const auto read_frame = [&] {
     frames->resize(begin);
-    if (!next_header(place, frames)) return false;
-    const std::uint64_t n_rest = place->frame.length + kFooterBytes;
-    if (frames->size() > bytes_max || n_rest > bytes_max - frames->size()) {
+    if (!next_header(place)) return false;
+    if (begin > bytes_max || place->frame.size() > bytes_max - begin) {
       Error too_large =
           error(Errc::kRecordTooLarge,
                 "compressed records in memory exceed the larger of memory_limit and "
@@ -179,25 +170,51 @@ bool FrameStream::next(std::size_t bytes_max, Place* place,
       too_large.offset = offset_;
       throw too_large;
     }
-    end_frame(read(n_rest, frames), place, frames, begin);
+    end_frame(read(place->frame.size(), frames), *place);
     return true;
   };
   return next_verified(place, read_frame,
                        [&] { return check_payload(Bytes(*frames).subspan(begin)); });
 }
 
-bool FrameStream::verify(Verified* verified) {
-  std::vector<std::uint8_t> frame;  // only header and footer
+bool FrameStream::next(StreamRecord* record) {
+  Place* const place = &record->place;
   const auto read_frame = [&] {
-    frame.clear();
-    if (!next_header(&verified->place, &frame)) return false;
+    if (!next_header(place)) return false;
+    const std::uint64_t n = place->frame.size();
+    // In place if the chunk also has the next header, which is read ahead.
+    if (n + kHeaderBytes <= unread().size()) {
+      record->frame = unread().first(n);
+      n_consumed_ += n;
+      end_frame(n, *place);
+    } else {
+      frame_.clear();
+      end_frame(read(n, &frame_), *place);
+      record->frame = frame_;
+    }
+    return true;
+  };
+  const auto check = [&] { return check_payload(record->frame); };
+  if (!next_verified(place, read_frame, check)) return false;
+  record->fault = check();
+  record->fault.offset += place->frame.offset;
+  return true;
+}
+
+bool FrameStream::verify(Verified* verified) {
+  std::vector<std::uint8_t> footer;
+  const auto read_frame = [&] {
+    footer.clear();
+    if (!next_header(&verified->place)) return false;
     std::uint32_t crc = 0;
-    std::uint64_t n_read = consume(verified->place.frame.length, [&crc](Bytes bytes) {
+    n_consumed_ += kHeaderBytes;
+    std::uint64_t n_read = kHeaderBytes;
+    n_read += consume(verified->place.frame.length, [&crc](Bytes bytes) {
       crc = crc32c_kernel().extend(crc, bytes);
     });
-    if (n_read == verified->place.frame.length) n_read += read(kFooterBytes, &frame);
-    end_frame(n_read, &verified->place, &frame, 0);
-    verified->stored_crc = load_le<std::uint32_t>(frame.data() + kHeaderBytes);
+    n_read += read(kFooterBytes, &footer);
+    end_frame(n_read, verified->place);
+    verified->stored_crc = load_le<std::uint32_t>(footer.data());
     verified->fault = {};
     if (verified->stored_crc != crc32c_mask(crc)) {
       verified->fault = {.code = Errc::kPayloadCrc,
@@ -217,19 +234,18 @@ bool FrameStream::verify(Verified* verified) {
 // Whether the next header, or the end of the stream, verifies the end of the last
 // frame.
 bool FrameStream::is_end_verified() {
-  std::vector<std::uint8_t> header;
   bool is_damaged = false;
   try {
-    read(kHeaderBytes, &header);
+    (void)peek(kHeaderBytes);
   } catch (const Error& error) {
     is_damaged = is_damage(error.code);  // the next read throws it again
   } catch (const IoError&) {
     is_damaged = false;
   }
-  ahead_ = std::move(header);
-  if (ahead_.size() < kHeaderBytes) return ahead_.empty() && !is_damaged;
+  const Bytes header = unread();
+  if (header.size() < kHeaderBytes) return header.empty() && !is_damaged;
   std::uint64_t length = 0;
-  const Fault fault = check_header(ahead_.data(), kUnknownSize, &length);
+  const Fault fault = check_header(header.data(), kUnknownSize, &length);
   // A valid length also verifies the end of the frame before.
   return !fault || fault.code == Errc::kTruncatedPayload;
 }
@@ -247,64 +263,40 @@ void FrameStream::advance() {
   ++stream_;
   offset_ = record_ = 0;
   n_bytes_before_ = n_bytes_;
-  ahead_.clear();
   chunk_.clear();
   n_consumed_ = 0;
 }
 
-// Appends the header of the next frame.
-bool FrameStream::next_header(Place* place, std::vector<std::uint8_t>* frames) {
-  while (stream_ < order_.size() && !has_bytes()) advance();
+// Verifies the header of the next frame, without consuming it.
+bool FrameStream::next_header(Place* place) {
+  while (stream_ < order_.size() && peek(kHeaderBytes).empty()) advance();
   if (stream_ == order_.size()) return false;
-  const std::size_t begin = frames->size();
-  const std::uint64_t n_header = read(kHeaderBytes, frames);
+  const Bytes header = unread();
   std::uint64_t length = 0;
   Fault fault{
-      .code = Errc::kTruncatedHeader, .found = n_header, .expected = kHeaderBytes};
-  if (n_header == kHeaderBytes) {
-    fault = stream_header(frames->data() + begin, &length,
+      .code = Errc::kTruncatedHeader, .found = header.size(), .expected = kHeaderBytes};
+  if (header.size() >= kHeaderBytes) {
+    fault = stream_header(header.data(), &length,
                           std::min(kMaxPayloadBytes, files_->record_bytes_max()));
   }
-  if (fault) throw error_at(fault, frames, begin);
+  if (fault) throw error_at(fault);
   *place = {order_[stream_], record_, {offset_, length}};
   return true;
 }
 
-// Completes a frame of which `n_read` bytes follow the header at `begin`.
-void FrameStream::end_frame(std::uint64_t n_read, Place* place,
-                            std::vector<std::uint8_t>* frames, std::size_t begin) {
-  const std::uint64_t n_rest = place->frame.length + kFooterBytes;
-  if (n_read < n_rest) {
-    throw error_at(
-        {.code = Errc::kTruncatedPayload, .found = n_read, .expected = n_rest}, frames,
-        begin);
+// Ends a frame of which `n_read` bytes were consumed.
+void FrameStream::end_frame(std::uint64_t n_read, const Place& place) {
+  if (n_read < place.frame.size()) {
+    throw error_at({.code = Errc::kTruncatedPayload,
+                    .found = n_read - kHeaderBytes,
+                    .expected = place.frame.length + kFooterBytes});
   }
   ++record_;
-  offset_ = place->frame.end();
+  offset_ = place.frame.end();
 }
 
-Error FrameStream::error_in(const Place& place, const Fault& fault,
-                            std::string reason) const {
-  return record_error(fault, std::move(reason), place, *files_);
-}
-
-bool StreamRecord::read_from(FrameStream* stream, Fault* fault) {
-  frame_.assign(Buffer::kSlackBytes, 0);
-  if (!stream->next(kUnknownSize, &place_, &frame_)) return false;
-  *fault = check_payload(Bytes(frame_).subspan(Buffer::kSlackBytes));
-  fault->offset += place_.frame.offset;
-  frame_.insert(frame_.end(), Buffer::kSlackBytes, 0);
-  return true;
-}
-
-Bytes StreamRecord::payload() const noexcept {
-  return Bytes(frame_).subspan(Buffer::kSlackBytes + kHeaderBytes,
-                               static_cast<std::size_t>(place_.frame.length));
-}
-
-Bytes StreamRecord::frame() const noexcept {
-  return Bytes(frame_).subspan(Buffer::kSlackBytes,
-                               static_cast<std::size_t>(place_.frame.size()));
+Error FrameStream::error_in(const Place& place, const Fault& fault) const {
+  return record_error(fault, describe(fault), place, *files_);
 }
 
 StreamIndex index_of(FrameStream* stream) {

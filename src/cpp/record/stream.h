@@ -26,6 +26,17 @@
 
 namespace fastrec {
 
+// One record of a stream.
+struct StreamRecord {
+  Place place;
+  Bytes frame;  // valid until the stream is read again
+  Fault fault;  // of the payload
+
+  Bytes payload() const noexcept {
+    return frame.subspan(kHeaderBytes, place.frame.length);
+  }
+};
+
 // The frames of several files, file by file.
 class FrameStream {
  public:
@@ -42,6 +53,9 @@ class FrameStream {
   // Appends the next frame to `*frames`, which may grow to `bytes_max` bytes. Returns
   // false after the last frame. Throws Error, and the exceptions of the producers.
   bool next(std::size_t bytes_max, Place* place, std::vector<std::uint8_t>* frames);
+
+  // Reads and verifies the next record. Its frame is in the memory of this.
+  bool next(StreamRecord* record);
 
   // Verifies the next frame without storing its payload, in constant memory.
   struct Verified {
@@ -60,7 +74,7 @@ class FrameStream {
 
   // An Error about the current stream or the last one, and an Error about a record.
   Error error(Errc code, std::string reason) const;
-  Error error_in(const Place& place, const Fault& fault, std::string reason) const;
+  Error error_in(const Place& place, const Fault& fault) const;
 
   void stop() { streams_->stop(); }
   int process_id() const noexcept { return streams_->process_id(); }
@@ -69,18 +83,18 @@ class FrameStream {
   template <typename ReadFrame, typename CheckPayload>
   bool next_verified(Place* place, const ReadFrame& read_frame,
                      const CheckPayload& check);
-  bool next_header(Place* place, std::vector<std::uint8_t>* frames);
-  void end_frame(std::uint64_t n_read, Place* place, std::vector<std::uint8_t>* frames,
-                 std::size_t begin);
+  bool next_header(Place* place);
+  void end_frame(std::uint64_t n_read, const Place& place);
   bool is_end_verified();
   void skip_rest(const Error& error, bool is_at_end);
   void advance();
   void poll();
-  bool has_bytes();
+  Bytes unread() const noexcept { return Bytes(chunk_).subspan(n_consumed_); }
+  Bytes peek(std::size_t n);
   template <typename OnBytes>
   std::uint64_t consume(std::uint64_t n, const OnBytes& on_bytes);
   std::uint64_t read(std::uint64_t n, std::vector<std::uint8_t>* into);
-  Error error_at(Fault fault, std::vector<std::uint8_t>* frame, std::size_t begin);
+  Error error_at(Fault fault);
 
   std::shared_ptr<ByteStreams> streams_;
   std::shared_ptr<FileTable> files_;
@@ -96,24 +110,7 @@ class FrameStream {
   std::uint64_t n_bytes_before_ = 0;                 // read from earlier streams
   std::vector<std::uint8_t> chunk_;
   std::size_t n_consumed_ = 0;       // bytes of the chunk
-  std::vector<std::uint8_t> ahead_;  // bytes read ahead of the chunk: the next header
-};
-
-// Holds one record of a stream.
-class StreamRecord {
- public:
-  // Reads the next record and verifies its payload. Returns false after the last one.
-  // Throws like FrameStream.
-  bool read_from(FrameStream* stream, Fault* fault);
-
-  const Place& place() const noexcept { return place_; }
-  // Valid until the next read_from(), with slack on both sides.
-  Bytes payload() const noexcept;
-  Bytes frame() const noexcept;
-
- private:
-  Place place_;
-  std::vector<std::uint8_t> frame_;
+  std::vector<std::uint8_t> frame_;  // of a StreamRecord that is in several chunks
 };
 
 // The frames of one stream.
