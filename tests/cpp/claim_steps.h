@@ -1,8 +1,6 @@
 // Claims steps as a pipeline does.
 #pragma once
 
-#include <vector>
-
 #include "loader/claims.h"
 
 namespace fastrec::testing {
@@ -15,13 +13,6 @@ inline bool claim_step(Claims* claims, Claim* claim) {
     outcome = claims->next(claim);
   } while (outcome == Claims::Outcome::kNone);
   return outcome == Claims::Outcome::kStep;
-}
-
-inline std::vector<Place> places_of(const FrameRuns& frames) {
-  std::vector<Place> places;
-  PlaceCursor cursor(&frames);
-  for (std::size_t i = 0; i < frames.size(); ++i) places.push_back(cursor.at(i));
-  return places;
 }
 
 }  // namespace fastrec::testing

@@ -18,6 +18,7 @@
 #include "loader/walked_claims.h"
 #include "memory_file.h"
 #include "mutate.h"
+#include "places.h"
 #include "runs.h"
 
 namespace {

@@ -22,6 +22,7 @@
 #include "claim_steps.h"
 #include "file/file_view.h"
 #include "loader/walked_claims.h"
+#include "places.h"
 #include "record/reader.h"
 #include "record/scan.h"
 #include "records.h"
@@ -433,8 +434,9 @@ TEST_F(StoreTest, ReadersReadShuffledRecords) {
     }
   }
   std::shuffle(places.begin(), places.end(), std::mt19937(1));
+  const FrameRuns frames = testing::frames_of(places);
   RecordReader reader(table);
-  reader.start(places);
+  reader.start(frames);
   for (const Place& place : places) {
     Bytes payload;
     ASSERT_FALSE(reader.next(&payload));

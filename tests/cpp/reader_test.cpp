@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "places.h"
 #include "records.h"
 
 namespace fastrec {
@@ -49,14 +50,19 @@ class ReaderTest : public ::testing::TestWithParam<Io> {
   }
 
   std::vector<Place> places_of(const Numbers& records) const {
-    std::vector<Place> places;
-    catalog_->locate_all(records, &places);
-    return places;
+    FrameRuns frames;
+    catalog_->locate(records, &frames);
+    return testing::places_of(frames);
+  }
+
+  void start(const std::vector<Place>& places, const std::uint8_t* bytes = nullptr) {
+    frames_ = testing::frames_of(places);
+    reader_->start(frames_, bytes);
   }
 
   // Reads `places`, which start with the places of `records`.
   void check(const std::vector<Place>& places, const Numbers& records) {
-    reader_->start(places);
+    start(places);
     for (const std::uint64_t record : records) {
       Bytes payload;
       ASSERT_FALSE(reader_->next(&payload)) << "record " << record;
@@ -78,6 +84,7 @@ class ReaderTest : public ::testing::TestWithParam<Io> {
   std::unique_ptr<Catalog> catalog_;
   std::shared_ptr<FileTable> files_;
   std::unique_ptr<RecordReader> reader_;
+  FrameRuns frames_;  // that it reads
 };
 
 TEST_P(ReaderTest, PlacesInAnyOrder) {
@@ -134,7 +141,7 @@ TEST_P(ReaderTest, InvalidPlacesAreFaultsAndDoNotAffectTheirNeighbours) {
     EXPECT_TRUE(reader_->next(&payload)) << frame.offset << " " << frame.length;
     // At the start of a batch, and between adjacent records.
     places = {{0, 0, frame}, {0, 0, frame}, {1, 0, {0, payloads_[100].size()}}};
-    reader_->start(places);
+    start(places);
     EXPECT_TRUE(reader_->next(&payload)) << frame.offset << " " << frame.length;
     check(records);
   }
@@ -176,8 +183,7 @@ TEST_P(ReaderTest, DamagedFramesAreFaultsAndTheirNeighboursAreRead) {
     return bytes;
   }();
   const auto check_all = [&](const Numbers& records, const std::uint8_t* frames) {
-    const std::vector<Place> all_places = places_of(records);
-    reader_->start(all_places, frames);
+    start(places_of(records), frames);
     for (const std::uint64_t record : records) {
       Bytes payload;
       const Fault fault = reader_->next(&payload);
@@ -228,13 +234,15 @@ INSTANTIATE_TEST_SUITE_P(Pread, ShortenedFileTest, ::testing::Values(Io::kPread)
 
 using CatalogTest = ReaderTest;
 
-TEST_P(CatalogTest, LocateAllMatchesLocate) {
+TEST_P(CatalogTest, LocatesManyRecordsAsItLocatesOne) {
   write(5, 40);
   Numbers records = all();
   std::shuffle(records.begin(), records.end(), std::mt19937(5));
   records.push_back(records.front());
-  std::vector<Place> places = places_of({17});  // keeps its place
-  catalog_->locate_all(records, &places);
+  FrameRuns frames;
+  catalog_->locate(Numbers{17}, &frames);  // keeps its place
+  catalog_->locate(records, &frames);
+  const std::vector<Place> places = testing::places_of(frames);
   records.insert(records.begin(), 17);
   ASSERT_EQ(places.size(), records.size());
   for (std::size_t i = 0; i < records.size(); ++i) {

@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 
+#include "places.h"
 #include "record/framing.h"
 #include "record/index.h"
 #include "record/reader.h"
@@ -177,8 +178,9 @@ TEST(RecordReader, AnIndexEntryPastTheEndOfTheFileIsAFault) {
   for (const Frame bad : {Frame{17, 3}, Frame{35, 0}, Frame{17, most}, Frame{most, 0},
                           Frame{most, most}}) {
     const Place places[] = {{0, 0, {0, 1}}, {0, 1, bad}};
+    const FrameRuns frames = testing::frames_of(places);
     RecordReader reader(files);
-    reader.start(places);
+    reader.start(frames);
     Bytes payload;
     EXPECT_FALSE(reader.next(&payload));
     const Fault fault = reader.next(&payload);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "claim_steps.h"
+#include "places.h"
 #include "records.h"
 
 namespace fastrec {

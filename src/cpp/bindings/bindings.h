@@ -176,8 +176,8 @@ class PythonError : public std::exception {
   std::shared_ptr<py::object> error_;
 };
 
-// The places of `numbers`, each of which must be in [0, catalog.size()).
-std::vector<Place> places_of(const Catalog& catalog, const Int64Array& numbers);
+// The frames of `numbers`, each of which must be in [0, catalog.size()).
+FrameRuns frames_of(const Catalog& catalog, const Int64Array& numbers);
 
 // Creates the NumPy arrays of a schema as views of the blocks of a batch.
 class ArrayMaker {

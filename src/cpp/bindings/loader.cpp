@@ -316,8 +316,7 @@ class RowReader {
 py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
                          std::shared_ptr<BlockPool> pool, const Int64Array& numbers,
                          std::size_t n_rows, RowPolicy row_policy) {
-  FrameRuns frames;
-  frames.assign(places_of(catalog, numbers));
+  const FrameRuns frames = frames_of(catalog, numbers);
   std::vector<Part> parts;
   std::vector<UnreadableRow> unreadable_rows;
   pool->replenish();

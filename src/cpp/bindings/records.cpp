@@ -21,28 +21,31 @@ namespace {
 py::bytes read_record(std::shared_ptr<FileTable> files, const Catalog& catalog,
                       std::uint64_t number) {
   const Place place = catalog.locate(number);
+  FrameRuns frames;
+  frames.add(place);
   RecordReader reader(files);
   Bytes payload;
   Fault fault;
   {
     const py::gil_scoped_release released;
-    reader.start({&place, 1});
+    reader.start(frames);
     fault = reader.next(&payload);
   }
   if (fault) throw record_error(fault, describe(fault), place, *files);
   return {reinterpret_cast<const char*>(payload.data()), payload.size()};
 }
 
-// Calls `on_payload(Bytes)` for the verified record at each of `places`. Throws Error
+// Calls `on_payload(Bytes)` for the verified record of each of `frames`. Throws Error
 // and IoError. Needs no GIL.
 template <typename OnPayload>
-void read_each(const std::shared_ptr<FileTable>& files, std::span<const Place> places,
+void read_each(const std::shared_ptr<FileTable>& files, const FrameRuns& frames,
                OnPayload&& on_payload) {
   RecordReader reader(files);
-  reader.start(places);
-  for (const Place& place : places) {
+  reader.start(frames);
+  for (std::size_t i = 0; i < frames.size(); ++i) {
     Bytes payload;
     if (Fault fault = reader.next(&payload)) {
+      const Place place = PlaceCursor(&frames).at(i);
       throw record_error(fault, describe(fault), place, *files);
     }
     on_payload(payload);
@@ -52,14 +55,14 @@ void read_each(const std::shared_ptr<FileTable>& files, std::span<const Place> p
 // Returns the contiguous payloads of `numbers` and their offsets.
 py::tuple read_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
                        std::shared_ptr<BlockPool> pool, const Int64Array& numbers) {
-  const std::vector<Place> places = places_of(catalog, numbers);
+  const FrameRuns frames = frames_of(catalog, numbers);
   GrowingArray data(pool), offsets(pool);
   std::size_t n_bytes;
   {
     const py::gil_scoped_release released;
     data.extend(0);
     offsets.append(0);
-    read_each(files, places, [&](Bytes payload) {
+    read_each(files, frames, [&](Bytes payload) {
       std::uint8_t* target = data.extend(payload.size());
       std::copy(payload.begin(), payload.end(), target);
       offsets.append(static_cast<std::int64_t>(data.size()));
@@ -71,7 +74,7 @@ py::tuple read_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
       view_of(data_array, py::dtype::of<std::uint8_t>(),
               {static_cast<py::ssize_t>(n_bytes)}, owner_of(data_array.block)),
       view_of(offsets_array, py::dtype::of<std::int64_t>(),
-              {static_cast<py::ssize_t>(places.size()) + 1},
+              {static_cast<py::ssize_t>(frames.size()) + 1},
               owner_of(offsets_array.block)));
 }
 
@@ -83,19 +86,19 @@ void read_frames(const std::shared_ptr<FileTable>& files, const Catalog& catalog
   if (begins.size() != numbers.size()) {
     throw py::value_error("begins must have one entry per number");
   }
-  const std::vector<Place> places = places_of(catalog, numbers);
+  const FrameRuns frames = frames_of(catalog, numbers);
   const auto size = static_cast<std::uint64_t>(into.size());
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  for (std::size_t i = 0; i < frames.size(); ++i) {
     // A negative number wraps to a large one.
     const auto begin = static_cast<std::uint64_t>(begins.data()[i]);
-    if (begin > size || places[i].frame.size() > size - begin) {
+    if (begin > size || frames.lengths[i] + kFrameBytes > size - begin) {
       throw py::index_error("`into` is too small for the frames");
     }
   }
   const std::int64_t* begin = begins.data();
   std::uint8_t* target = into.mutable_data();
   const py::gil_scoped_release released;
-  read_each(files, places, [&](Bytes payload) {
+  read_each(files, frames, [&](Bytes payload) {
     std::copy_n(payload.data() - kHeaderBytes, payload.size() + kFrameBytes,
                 target + *begin++);
   });
@@ -104,11 +107,11 @@ void read_frames(const std::shared_ptr<FileTable>& files, const Catalog& catalog
 // The size of the frame of each of `numbers`.
 py::array_t<std::int64_t> frame_bytes(const Catalog& catalog,
                                       const Int64Array& numbers) {
-  const std::vector<Place> places = places_of(catalog, numbers);
-  py::array_t<std::int64_t> n_bytes(static_cast<py::ssize_t>(places.size()));
-  std::transform(
-      places.begin(), places.end(), n_bytes.mutable_data(),
-      [](const Place& place) { return static_cast<std::int64_t>(place.frame.size()); });
+  const FrameRuns frames = frames_of(catalog, numbers);
+  py::array_t<std::int64_t> n_bytes(static_cast<py::ssize_t>(frames.size()));
+  std::ranges::transform(frames.lengths, n_bytes.mutable_data(), [](std::uint64_t n) {
+    return static_cast<std::int64_t>(n + kFrameBytes);
+  });
   return n_bytes;
 }
 
@@ -136,22 +139,23 @@ std::uint64_t copy_bytes(FileTable& files, std::size_t file, std::uint64_t begin
 // Verifies the records `numbers` and returns the size of their frames.
 std::uint64_t verify_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
                              const Int64Array& numbers) {
-  const std::vector<Place> places = places_of(catalog, numbers);
+  const FrameRuns frames = frames_of(catalog, numbers);
   const py::gil_scoped_release released;
   std::uint64_t n_bytes = 0;
-  read_each(files, places,
+  read_each(files, frames,
             [&](Bytes payload) { n_bytes += payload.size() + kFrameBytes; });
   return n_bytes;
 }
 
 py::array_t<std::uint32_t> stored_checksums(FileTable& files, const Catalog& catalog,
                                             const Int64Array& numbers) {
-  const std::vector<Place> places = places_of(catalog, numbers);
+  const FrameRuns frames = frames_of(catalog, numbers);
+  PlaceCursor places(&frames);
   std::vector<std::uint32_t> checksums;
   {
     const py::gil_scoped_release released;
-    for (const Place& place : places) {
-      checksums.push_back(stored_payload_crc(place, &files));
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      checksums.push_back(stored_payload_crc(places.at(i), &files));
     }
   }
   return array_of(checksums);
@@ -159,8 +163,11 @@ py::array_t<std::uint32_t> stored_checksums(FileTable& files, const Catalog& cat
 
 // [(file, record in the file, begin of its frame)] of each number.
 py::list places_as_tuples(const Catalog& catalog, const Int64Array& numbers) {
+  const FrameRuns frames = frames_of(catalog, numbers);
+  PlaceCursor places(&frames);
   py::list tuples;
-  for (const Place& place : places_of(catalog, numbers)) {
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const Place place = places.at(i);
     tuples.append(py::make_tuple(place.file, place.record, place.frame.offset));
   }
   return tuples;
@@ -192,13 +199,12 @@ bool holds_frames(const std::string& path) {
 
 }  // namespace
 
-std::vector<Place> places_of(const Catalog& catalog, const Int64Array& numbers) {
-  std::vector<Place> places;
-  places.reserve(static_cast<std::size_t>(numbers.size()));
+FrameRuns frames_of(const Catalog& catalog, const Int64Array& numbers) {
+  FrameRuns frames;
   // Numbers are not negative, so the unsigned values are equal.
   const auto* records = reinterpret_cast<const std::uint64_t*>(numbers.data());
-  catalog.locate_all({records, static_cast<std::size_t>(numbers.size())}, &places);
-  return places;
+  catalog.locate({records, static_cast<std::size_t>(numbers.size())}, &frames);
+  return frames;
 }
 
 namespace {

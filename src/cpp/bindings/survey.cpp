@@ -50,22 +50,23 @@ void add(Survey& survey, const py::buffer& record) {
 void add_records(Survey& survey, std::shared_ptr<FileTable> files,
                  const Catalog& catalog, const Int64Array& numbers,
                  bool skip_unreadable) {
-  const std::vector<Place> places = places_of(catalog, numbers);
+  const FrameRuns frames = frames_of(catalog, numbers);
   RecordReader reader(files);
-  reader.start(places);
-  auto place = places.begin();
+  reader.start(frames);
+  PlaceCursor places(&frames);
+  std::size_t i = 0;
   run_interruptibly([&] {
-    if (place == places.end()) return false;
+    if (i == frames.size()) return false;
+    const Place place = places.at(i++);
     Bytes payload;
     Fault fault = reader.next(&payload);
     if (!fault) {
       fault = survey.add(payload);
-      fault.offset += place->frame.payload();
+      fault.offset += place.frame.payload();
     }
     if (fault && !(skip_unreadable && is_of_record(fault.code))) {
-      throw record_error(fault, describe(fault), *place, *files);
+      throw record_error(fault, describe(fault), place, *files);
     }
-    ++place;
     return true;
   });
 }

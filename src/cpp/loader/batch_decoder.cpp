@@ -149,7 +149,8 @@ std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
 }
 
 std::span<const Column> BatchDecoder::decode_row(const Place& place) {
-  one_frame_.assign({&place, 1});
+  one_frame_.clear();
+  one_frame_.add(place);
   begin(one_frame_, 1);
   decode_rows(one_frame_, nullptr,
               [](std::size_t, const Place&, Error error, SchemaState*) -> bool {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
-#include <span>
+#include <numeric>
 #include <utility>
 
 #include "record/framing.h"
@@ -48,7 +48,7 @@ constexpr std::uint64_t kMaxRangesAhead = 4096;
 
 // A thread announces at most this many steps at a time, so that the first batch does
 // not wait for them.
-constexpr std::size_t kMaxNewSteps = 8;
+constexpr std::uint64_t kMaxNewSteps = 8;
 
 void prefetch(FileTable* files, const FrameRuns& frames) {
   for (const FrameRun& run : frames.runs) {
@@ -71,7 +71,7 @@ void IndexedClaims::locate(Claim* claim) const {
   if (is_in_order && grid_.world_size == 1) {
     read_window_.read_ahead(frames.runs.back().file, frames.runs.back().end);
   } else if (files_->requests() != nullptr) {
-    announce_steps_after(claim->step);
+    announce_steps_after(*claim);
   }
 }
 
@@ -81,50 +81,38 @@ void IndexedClaims::locate_step(std::uint64_t step, FrameRuns* frames) const {
   grid_.positions(step, &numbers);
   std::vector<RecordRange> upcoming;
   order_->upcoming(numbers, &upcoming);
-  std::vector<Place> places;
   for (const RecordRange& range : upcoming) {
-    places.clear();
-    catalog_->locate_range(range.first, range.count, &places);
-    frames->assign(places);
+    std::vector<std::uint64_t> block(range.count);
+    std::iota(block.begin(), block.end(), range.first);
+    frames->clear();
+    catalog_->locate(block, frames);
     prefetch(files_.get(), *frames);
   }
   order_->to_records(numbers);
-  places.clear();
-  catalog_->locate_all(numbers, &places);
-  frames->assign(places);
+  frames->clear();
+  catalog_->locate(numbers, frames);
 }
 
-// Prefetches the records of the steps after `step`, as many as fit into the memory for
-// ranges: a remote store needs many requests in flight. If another thread is doing so,
-// returns at once.
-void IndexedClaims::announce_steps_after(std::uint64_t step) const {
-  const std::unique_lock lock(announced_.mutex, std::try_to_lock);
+// Prefetches the records of the steps after `claim`: a remote store needs many requests
+// in flight. If another thread is doing so, returns at once.
+void IndexedClaims::announce_steps_after(const Claim& claim) const {
+  const std::unique_lock lock(announce_mutex_, std::try_to_lock);
   if (!lock) return;
-  Announced& announced = announced_;
-  while (announced.first_step <= step) {
-    if (announced.sizes.empty()) {
-      announced.first_step = step + 1;
-      break;
-    }
-    announced.total.n_ranges -= announced.sizes.front().n_ranges;
-    announced.total.n_bytes -= announced.sizes.front().n_bytes;
-    announced.sizes.pop_front();
-    ++announced.first_step;
-  }
-  for (std::size_t i = 0; i < kMaxNewSteps; ++i) {
-    const std::uint64_t next = announced.first_step + announced.sizes.size();
-    if (next >= grid_.n_steps() || announced.total.n_ranges >= kMaxRangesAhead ||
-        announced.total.n_bytes >= files_->requests()->ahead_bytes()) {
-      return;
-    }
+  // Steps have similar sizes: as many as this one fit into the memory for ranges.
+  const std::vector<FrameRun>& runs = claim.frames.runs;
+  std::uint64_t n_bytes = 1;
+  for (const FrameRun& run : runs) n_bytes += run.n_bytes();
+  const std::uint64_t n_ahead =
+      std::min(kMaxRangesAhead / std::max<std::uint64_t>(1, runs.size()),
+               files_->requests()->ahead_bytes() / n_bytes) +
+      1;
+  announced_end_ = std::max(announced_end_, claim.step + 1);
+  const std::uint64_t end = std::min(
+      {grid_.n_steps(), claim.step + 1 + n_ahead, announced_end_ + kMaxNewSteps});
+  for (; announced_end_ < end; ++announced_end_) {
     FrameRuns frames;
-    locate_step(next, &frames);
+    locate_step(announced_end_, &frames);
     prefetch(files_.get(), frames);
-    Size size{.n_ranges = frames.runs.size()};
-    for (const FrameRun& run : frames.runs) size.n_bytes += run.n_bytes();
-    announced.sizes.push_back(size);
-    announced.total.n_ranges += size.n_ranges;
-    announced.total.n_bytes += size.n_bytes;
   }
 }
 

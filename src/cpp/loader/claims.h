@@ -87,13 +87,8 @@ class IndexedClaims final : public Claims {
   void locate(Claim* claim) const override;
 
  private:
-  // The contiguous ranges of bytes in a step.
-  struct Size {
-    std::uint64_t n_ranges = 0, n_bytes = 0;
-  };
-
   void locate_step(std::uint64_t step, FrameRuns* frames) const;
-  void announce_steps_after(std::uint64_t step) const;
+  void announce_steps_after(const Claim& claim) const;
 
   std::shared_ptr<FileTable> files_;
   std::shared_ptr<const Catalog> catalog_;
@@ -103,14 +98,9 @@ class IndexedClaims final : public Claims {
   const bool is_from_start_;
   std::uint64_t step_;
 
-  // Remote files only: the steps that were announced and not located yet.
-  struct Announced {
-    std::mutex mutex;
-    std::uint64_t first_step = 0;
-    std::deque<Size> sizes;  // of each step
-    Size total;
-  };
-  mutable Announced announced_;
+  // Remote files only.
+  mutable std::mutex announce_mutex_;
+  mutable std::uint64_t announced_end_ = 0;  // the steps before it were announced
 };
 
 // Steps that one thread at a time searches for, outside the lock under which they are

@@ -47,14 +47,13 @@ Place Catalog::locate(std::uint64_t record) const {
   return {file, within, (*indexes_)[file].frame(within), indexes_.get()};
 }
 
-void Catalog::locate_range(std::uint64_t first, std::uint64_t count,
-                           std::vector<Place>* places) const {
-  for (std::uint64_t i = 0; i < count; ++i) places->push_back(locate(first + i));
-}
-
-void Catalog::locate_all(std::span<const std::uint64_t> records,
-                         std::vector<Place>* places) const {
-  const std::size_t n_before = places->size();
+void Catalog::locate(std::span<const std::uint64_t> records, FrameRuns* frames) const {
+  struct Entry {
+    std::size_t file;
+    std::uint64_t record;  // in the file
+  };
+  std::vector<Entry> entries;
+  entries.reserve(records.size());
   std::size_t file = 0;
   for (const std::uint64_t record : records) {
     const std::uint64_t number = source_record(record);
@@ -65,10 +64,12 @@ void Catalog::locate_all(std::span<const std::uint64_t> records,
     }
     const std::uint64_t within = number - indexes_->first_record(file);
     (*indexes_)[file].prefetch(within);
-    places->push_back({file, within, {}, indexes_.get()});
+    entries.push_back({file, within});
   }
-  for (Place& place : std::span(*places).subspan(n_before)) {
-    place.frame = (*indexes_)[place.file].frame(place.record);
+  frames->lengths.reserve(frames->size() + entries.size());
+  for (const Entry& entry : entries) {
+    const Frame frame = (*indexes_)[entry.file].frame(entry.record);
+    frames->add({entry.file, entry.record, frame, indexes_.get()});
   }
 }
 

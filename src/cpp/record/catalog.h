@@ -11,17 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "record/frame_runs.h"
 #include "record/indexes.h"
 
 namespace fastrec {
-
-// The location of one record of a dataset.
-struct Place {
-  std::size_t file = 0;      // index of the file
-  std::uint64_t record = 0;  // index of the record in that file
-  Frame frame;
-  const Indexes* indexes = nullptr;  // that have this place; null if it was walked
-};
 
 // A part of a selection of records.
 struct Piece {
@@ -47,14 +40,9 @@ class Catalog {
   // `record` must be below size(). O(log files + log pieces).
   Place locate(std::uint64_t record) const;
 
-  // Appends the places of records [first, first + count).
-  void locate_range(std::uint64_t first, std::uint64_t count,
-                    std::vector<Place>* places) const;
-
-  // Appends the places of `records`, each below size(), in any order. O(log files)
+  // Appends the frames of `records`, each below size(), in any order. O(log files)
   // each; prefetches their index entries.
-  void locate_all(std::span<const std::uint64_t> records,
-                  std::vector<Place>* places) const;
+  void locate(std::span<const std::uint64_t> records, FrameRuns* frames) const;
 
  private:
   std::uint64_t n_records() const noexcept { return indexes_->n_records(); }

@@ -10,9 +10,19 @@
 #include <span>
 #include <vector>
 
-#include "record/catalog.h"
+#include "record/framing.h"
 
 namespace fastrec {
+
+class Indexes;
+
+// The location of one record of a dataset.
+struct Place {
+  std::size_t file = 0;      // index of the file
+  std::uint64_t record = 0;  // index of the record in that file
+  Frame frame;
+  const Indexes* indexes = nullptr;  // that have this place; null if it was walked
+};
 
 // Consecutive records of a file, in contiguous frames.
 struct FrameRun {
@@ -35,11 +45,6 @@ struct FrameRuns {
     runs.clear();
     lengths.clear();
     indexes = nullptr;
-  }
-
-  void assign(std::span<const Place> places) {
-    clear();
-    for (const Place& place : places) add(place);
   }
 
   // All places must have the same indexes.

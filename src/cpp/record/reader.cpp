@@ -49,11 +49,6 @@ std::uint64_t RecordReader::block_bytes(const FileView& view) noexcept {
   return view.mapping() != nullptr ? kMappedBlockBytes : kPreadBlockBytes;
 }
 
-void RecordReader::start(std::span<const Place> places, const std::uint8_t* bytes) {
-  own_frames_.assign(places);
-  start(own_frames_, bytes);
-}
-
 void RecordReader::start(const FrameRuns& frames, const std::uint8_t* bytes) {
   frames_ = &frames;
   places_ = PlaceCursor(&frames);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "file/file_view.h"
-#include "record/frame_runs.h"
+#include "record/catalog.h"
 
 namespace fastrec {
 
@@ -46,7 +46,6 @@ class RecordReader {
   // If the caller has already read them, it passes their `bytes`: contiguous, with slack
   // on both sides.
   void start(const FrameRuns& frames, const std::uint8_t* bytes = nullptr);
-  void start(std::span<const Place> places, const std::uint8_t* bytes = nullptr);
 
   // Reads the next records, at least one. `*block` is valid until the next call. A fault
   // is that of the next record; the next call reads the one after it.
@@ -103,7 +102,6 @@ class RecordReader {
   OpenFile read_;  // the last file read by pread; it holds a descriptor
   const std::uint64_t payload_bytes_max_;
   const FrameRuns* frames_ = nullptr;
-  FrameRuns own_frames_;
   PlaceCursor places_;  // of faults
   std::size_t n_returned_ = 0;
   // Frames that were copied to memory. The next one is in run run_, at next_offset_.
