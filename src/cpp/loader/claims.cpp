@@ -118,23 +118,18 @@ void IndexedClaims::announce_steps_after(const Claim& claim) const {
 
 void SearchedClaims::prepare() noexcept {
   std::unique_lock lock(mutex_);
-  while (found_.empty() && !is_at_end_ && !is_stopped_) {
-    if (is_searching_) {
-      searched_.wait(lock);
-    } else {
-      search(lock);
-    }
-  }
-  if (found_.size() < n_ahead_ && !is_searching_ && !is_at_end_ && !is_stopped_) {
-    search(lock);
+  while (found_.size() <= n_ahead_ && !is_at_end_ && !is_stopped_) {
+    if (!is_searching_) return search(lock);
+    if (!found_.empty()) return;
+    searched_.wait(lock);
   }
 }
 
 // Finds more steps, with the lock released.
 void SearchedClaims::search(std::unique_lock<std::mutex>& lock) {
   is_searching_ = true;
-  spares_.splice(spares_.end(), used_);
   lock.unlock();
+  const std::uint64_t first_step = current_.step;
   bool is_more = false;
   std::exception_ptr failure;
   try {
@@ -144,12 +139,15 @@ void SearchedClaims::search(std::unique_lock<std::mutex>& lock) {
   }
   lock.lock();
   // A search that finds many steps is worth starting before the last one is claimed.
-  n_ahead_ = added_.size() / 2;
-  found_.splice(found_.end(), added_);
+  n_ahead_ = (current_.step - first_step) / 2;
   failure_ = failure;
   is_at_end_ = !is_more;
   is_searching_ = false;
-  searched_.notify_all();
+  if (is_more) {
+    searched_.notify_one();  // another thread may search
+  } else {
+    searched_.notify_all();
+  }
 }
 
 Claims::Outcome SearchedClaims::next(Claim* claim) {
@@ -157,7 +155,8 @@ Claims::Outcome SearchedClaims::next(Claim* claim) {
   if (is_stopped_) return Outcome::kEnd;
   if (!found_.empty()) {
     std::swap(*claim, found_.front());
-    used_.splice(used_.end(), found_, found_.begin());
+    spares_.push_back(std::move(found_.front()));
+    found_.pop_front();
     return Outcome::kStep;
   }
   if (failure_) std::rethrow_exception(failure_);
@@ -172,23 +171,22 @@ void SearchedClaims::stop() {
   searched_.notify_all();
 }
 
-Claim& SearchedClaims::current() {
-  if (spares_.empty()) spares_.emplace_back();
-  Claim& claim = spares_.front();
-  if (!is_current_) {
-    claim.step = step_;
-    claim.frames.clear();
-    is_current_ = true;
+void SearchedClaims::add_claim() {
+  const std::uint64_t step = current_.step;
+  current_.n_rows =
+      static_cast<std::size_t>(grid_.n_rows(step, current_.frames.size()));
+  {
+    const std::lock_guard lock(mutex_);
+    found_.push_back(std::move(current_));
+    current_ = {};
+    if (!spares_.empty()) {
+      current_ = std::move(spares_.back());
+      spares_.pop_back();
+    }
   }
-  return claim;
-}
-
-void SearchedClaims::add_claim(std::uint64_t n_records) {
-  Claim& claim = current();
-  claim.n_rows = static_cast<std::size_t>(grid_.n_rows(claim.step, n_records));
-  added_.splice(added_.end(), spares_, spares_.begin());
-  is_current_ = false;
-  ++step_;
+  searched_.notify_one();
+  current_.step = step + 1;
+  current_.frames.clear();
 }
 
 void SearchedClaims::add_gaps(std::vector<SkippedSpan> gaps) {
@@ -215,7 +213,7 @@ void StreamClaims::stop() {
 }
 
 bool StreamClaims::find() {
-  if (shape_.is_counted && step() >= grid_.n_steps()) {
+  if (shape_.is_counted && current_.step >= grid_.n_steps()) {
     const std::uint64_t n = grid_.n_steps();
     const PositionRange last = n == 0 ? PositionRange{} : grid_.range(n - 1);
     if (!grid_.drop_last && position_ == last.first + last.count && skip_record()) {
@@ -224,7 +222,7 @@ bool StreamClaims::find() {
     }
     return false;
   }
-  Claim& claim = current();
+  Claim& claim = current_;
   claim.bytes.assign(Buffer::kSlackBytes, 0);
   if (shape_.is_counted) {
     std::vector<std::uint64_t> wanted;
@@ -245,7 +243,7 @@ bool StreamClaims::find() {
     if (grid_.drop_last && claim.frames.size() < grid_.batch_size) return false;
   }
   claim.bytes.insert(claim.bytes.end(), Buffer::kSlackBytes, 0);
-  add_claim(claim.frames.size());
+  add_claim();
   return true;
 }
 

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -119,37 +118,29 @@ class SearchedClaims : public Claims {
 
  protected:
   // Only the batch size, drop_last and pad_last of the grid concern this class.
-  SearchedClaims(StepGrid grid, std::uint64_t first_step)
-      : grid_(std::move(grid)), step_(first_step) {}
+  SearchedClaims(StepGrid grid, std::uint64_t first_step) : grid_(std::move(grid)) {
+    current_.step = first_step;
+  }
 
   // Adds the next steps, at least one except at the end. Returns false at the end. If it
   // throws, the exception belongs to the step after those that it added.
   virtual bool find() = 0;
 
-  // The following are for find(). The claim of step(), to fill in: the same one until
-  // add_claim(), which adds it and moves to the next step.
-  Claim& current();
-  void add_claim(std::uint64_t n_records);
-  bool has_added() const noexcept { return !added_.empty(); }
-  std::uint64_t step() const noexcept { return step_; }
+  // For find(): adds current_, which has all of its frames, and begins the next step.
+  void add_claim();
   void add_gaps(std::vector<SkippedSpan> gaps);
 
   const StepGrid grid_;
-  std::mutex mutex_;  // guards everything below that the search does not own
+  Claim current_;     // owned by the search, which fills in the frames
+  std::mutex mutex_;  // guards everything below
 
  private:
   void search(std::unique_lock<std::mutex>& lock);
 
-  // Owned by the search. A claim moves from list to list and is never copied.
-  std::uint64_t step_;       // the next one to add
-  std::list<Claim> spares_;  // the first is the current one
-  bool is_current_ = false;  // whether the first spare has been prepared
-  std::list<Claim> added_;
-
-  std::condition_variable searched_;  // a search has ended
-  std::list<Claim> found_;            // and not claimed
-  std::list<Claim> used_;             // their memory is reused
-  std::size_t n_ahead_ = 0;           // search again if less is found
+  std::condition_variable searched_;  // a step was found, or a search has ended
+  std::deque<Claim> found_;           // and not claimed
+  std::vector<Claim> spares_;         // their memory is reused
+  std::uint64_t n_ahead_ = 0;         // search again if no more are found
   std::vector<SkippedSpan> gaps_;     // not taken
   std::exception_ptr failure_;        // behind found_
   bool is_searching_ = false;         // a thread is searching

@@ -45,6 +45,7 @@ void WalkedClaims::locate(Claim* claim) const {
 }
 
 bool WalkedClaims::find() {
+  const std::uint64_t first_step = current_.step;
   while (file_ < files_->size() && !progress_.cancelled) {
     if (!view_) {
       view_ = files_->open(file_);
@@ -59,10 +60,10 @@ bool WalkedClaims::find() {
       view_.reset();
       ++file_;
     }
-    if (has_added()) return true;
+    if (current_.step != first_step) return true;
   }
-  const std::size_t n = current().frames.size();
-  if (n != 0 && !grid_.drop_last && !progress_.cancelled) add_claim(n);
+  const bool is_partial = current_.frames.size() != 0;
+  if (is_partial && !grid_.drop_last && !progress_.cancelled) add_claim();
   return false;
 }
 
@@ -72,12 +73,12 @@ void WalkedClaims::add(std::span<const std::uint64_t> offsets) {
   std::uint64_t first = std::min(n_before_, n_frames);
   n_before_ -= first;
   while (first < n_frames) {
-    FrameRuns& frames = current().frames;
+    FrameRuns& frames = current_.frames;
     const std::uint64_t n =
         std::min(n_frames - first, grid_.batch_size - frames.size());
     frames.add(file_, record_ + first, offsets.subspan(first, n + 1));
     first += n;
-    if (frames.size() == grid_.batch_size) add_claim(grid_.batch_size);
+    if (frames.size() == grid_.batch_size) add_claim();
   }
   record_ += n_frames;
 }
@@ -144,7 +145,7 @@ bool WalkedClaims::walk() {
   bool is_more = true;
   try {
     Frame frame;
-    for (std::uint64_t n = grid_.batch_size - current().frames.size(); n != 0; --n) {
+    for (std::uint64_t n = grid_.batch_size - current_.frames.size(); n != 0; --n) {
       is_more = walk_.next(&frame);
       if (walk_.has_gaps()) add_gaps(walk_.take_gaps());
       if (!is_more) break;
