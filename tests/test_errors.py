@@ -258,15 +258,14 @@ REASONS = [
     ("src/cpp/base/error.cpp", "constexpr Entry kTable", r"ErrorClass::k\w+,\s+"),
     ("src/cpp/record/framing.cpp", "std::string describe_foreign", r"return "),
     (
-        "src/cpp/decode/feature_decoder.cpp",
-        "std::string FeatureDecoder::describe",
-        r"feature \+ ",
+        "src/cpp/decode/describe.cpp",
+        "std::string describe",
+        r'feature \+ (?:\(is_list \? "has a step of " : )?',
     ),
-    ("src/cpp/decode/sequence.cpp", "std::string describe_steps", r"list \+ "),
 ]
 # Not reasons, or only their beginnings.
 IN_GENERAL: tuple[str, ...] = ("holds another", "a padded column exceeds", "no error")
-IN_GENERAL += ("cannot be read: ", "has a step of ")
+IN_GENERAL += ("cannot be read: ",)
 
 
 def reasons_of(path: str, where: str, before: str) -> list[str]:

@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "batch/column.h"
-#include "both_modes.h"
+#include "both_ways.h"
 #include "decode/decode.h"
+#include "decode/describe.h"
 
 namespace fastrec::testing {
 
@@ -44,7 +45,7 @@ class CheckColumns {
  public:
   explicit CheckColumns(std::shared_ptr<const Schema> schema)
       : schema_(std::move(schema)),
-        decoder_(schema_, DecodeMode::kReference),
+        decoder_(schema_),
         builder_(schema_, shared_pool()) {}
 
   // Decodes `record` twice, without slack, so that sanitizers detect every over-read.
@@ -52,17 +53,17 @@ class CheckColumns {
   // or a batch of two rows.
   Fault check(Bytes record, bool is_row) {
     builder_.begin(2);
-    const Fault first = decoder_.decode(BytesWithSlack(record), 0, &builder_);
+    const Fault first = decoder_.decode_any(BytesWithSlack(record), 0, &builder_);
     if (first) {
       if (first.offset > record.size()) std::abort();
-      if (decoder_.describe(first).empty()) std::abort();
+      if (describe(first, *schema_).empty()) std::abort();
       return first;
     }
     if (is_row) {
       check_row(record);
       return {};
     }
-    if (decoder_.decode(BytesWithSlack(record), 1, &builder_)) std::abort();
+    if (decoder_.decode_any(BytesWithSlack(record), 1, &builder_)) std::abort();
     batch_ = builder_.finish(2, std::move(batch_));
     for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
       const Column& column = batch_.columns[c];
@@ -88,11 +89,11 @@ class CheckColumns {
   // Checks that the only row of a batch is the same in the memory of the builder.
   void check_row(Bytes record) {
     builder_.begin(1);
-    if (decoder_.decode(BytesWithSlack(record), 0, &builder_)) std::abort();
+    if (decoder_.decode_any(BytesWithSlack(record), 0, &builder_)) std::abort();
     in_place_.clear();
     append_content(builder_.finish_row(), 1, *schema_, &in_place_);
     builder_.begin(1);
-    if (decoder_.decode(BytesWithSlack(record), 0, &builder_)) std::abort();
+    if (decoder_.decode_any(BytesWithSlack(record), 0, &builder_)) std::abort();
     batch_ = builder_.finish(1, std::move(batch_));
     finished_.clear();
     append_content(batch_.columns, 1, *schema_, &finished_);

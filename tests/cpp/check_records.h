@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "both_modes.h"
+#include "both_ways.h"
 #include "check_columns.h"
 #include "runs.h"
 #include "survey/infer.h"
@@ -19,12 +19,12 @@ namespace fastrec::testing {
 
 class CheckRecords {
  public:
-  // `columns` is read in reference mode only, `both_modes` in fast mode, too.
+  // `columns` is read by the reference only, `both_ways` also the fast way.
   CheckRecords(std::shared_ptr<const Schema> columns,
-               std::shared_ptr<const Schema> both_modes)
-      : columns_(std::move(columns)), both_modes_(std::move(both_modes)) {}
+               std::shared_ptr<const Schema> both_ways)
+      : columns_(std::move(columns)), both_ways_(std::move(both_ways)) {}
 
-  // Aborts if a batch is inconsistent, or if the two modes differ.
+  // Aborts if a batch is inconsistent, or if the two ways differ.
   void check(Bytes input) {
     if (input.empty()) return;
     const std::vector<Bytes> records = pieces_of(input.subspan(1));
@@ -39,13 +39,13 @@ class CheckRecords {
         return;
       }
       default:
-        if (!both_modes_.is_same(records)) std::abort();
+        if (!both_ways_.is_same(records)) std::abort();
     }
   }
 
  private:
   CheckColumns columns_;
-  BothModes both_modes_;
+  BothWays both_ways_;
 };
 
 }  // namespace fastrec::testing

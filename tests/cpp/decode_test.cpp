@@ -1,10 +1,8 @@
-// The reference decoder at its edges.
+// The general decoder at its edges.
 //
-// Goal: the decoder accepts what protobuf accepts, with the same values; everything
-// else
+// Goal: the decoder accepts what protobuf accepts, with the same values; everything else
 // is a fault at an offset inside the record; hostile numbers do not cost memory.
-// Method:
-// messages written by hand, one per rule. tests/core/test_decode.py tests all rules
+// Method: messages written by hand, one per rule. tests/core/test_decode.py tests all rules
 // against an oracle.
 
 #include "decode/decode.h"
@@ -52,13 +50,13 @@ struct Decoded {
 
 Decoded decode(const std::string& example) {
   const auto schema = ragged_ints("x");
-  ExampleDecoder decoder(schema, DecodeMode::kReference);
+  ExampleDecoder decoder(schema);
   BatchBuilder builder(schema, std::make_shared<BlockPool>(1 << 20));
   builder.begin(1);
   // A copy without slack, so that sanitizers detect every over-read.
   const std::vector<std::uint8_t> record(example.begin(), example.end());
   Decoded decoded;
-  decoded.fault = decoder.decode(BytesWithSlack(record), 0, &builder);
+  decoded.fault = decoder.decode_any(BytesWithSlack(record), 0, &builder);
   if (decoded.fault) return decoded;
   const Batch batch = builder.finish(1);
   const auto* values =

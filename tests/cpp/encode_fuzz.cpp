@@ -1,10 +1,10 @@
 // libFuzzer entry: any bytes, which choose rows to encode.
 //
-// Goal: both modes read what the encoders write, with every bit of every value, and the
-// encoder of columns writes the bytes of the encoder of rows. Method: the first byte
-// selects Examples, SequenceExamples or columns; the others choose keys, kinds, numbers
-// of values, and values. Records are exact allocations, so that AddressSanitizer detects
-// a write past the measured size.
+// Goal: both ways of decoding (both_ways.h) read what the encoders write, with every bit
+// of every value, and the encoder of columns writes the bytes of the encoder of rows.
+// Method: the first byte selects Examples, SequenceExamples or columns; the others choose
+// keys, kinds, numbers of values, and values. Records are exact allocations, so that
+// AddressSanitizer detects a write past the measured size.
 
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "any_columns.h"
-#include "both_modes.h"
+#include "both_ways.h"
 #include "check_columns.h"
 #include "choices.h"
 
@@ -77,7 +77,7 @@ FeatureValues feature_of(const ColumnSpec& spec, const Values& values) {
   return {as_bytes(spec.key), spec.kind, values.strings, values.floats, values.ints};
 }
 
-// Adds the content (both_modes.h) of a ragged column of one row.
+// Adds the content (both_ways.h) of a ragged column of one row.
 void add_content(const ColumnSpec& spec, std::span<const Values> steps,
                  Content* content) {
   std::int64_t n_values = 0, end = 0;
@@ -136,31 +136,37 @@ std::shared_ptr<const Schema> every_kind(bool has_lists) {
   return schema;
 }
 
-// Decodes encoded records. Keeps the reference decoder, because it has no state that
+// Decodes encoded records. Keeps the reference, because decode_any() has no state that
 // an input could change.
 class Reader {
  public:
   explicit Reader(bool has_lists)
       : schema_(every_kind(has_lists)),
-        reference_(schema_, DecodeMode::kReference),
+        reference_(schema_),
         builder_(schema_, shared_pool()) {}
 
   const std::vector<ColumnSpec>& columns() const { return schema_->columns; }
 
   // Aborts unless the content of `record` is `expected`.
   void check(Bytes record, const Content& expected, bool is_fast) {
-    if (!is_fast) return check(&reference_, record, expected);
-    ExampleDecoder fast(schema_, DecodeMode::kFast);
-    check(&fast, record, expected);  // learns the order
-    check(&fast, record, expected);
+    if (!is_fast) {
+      check(&reference_, &ExampleDecoder::decode_any, record, expected);
+      return;
+    }
+    ExampleDecoder fast(schema_);
+    check(&fast, &ExampleDecoder::decode, record, expected);  // learns the order
+    check(&fast, &ExampleDecoder::decode, record, expected);
   }
 
  private:
-  void check(ExampleDecoder* decoder, Bytes record, const Content& expected) {
+  using Decode = Fault (ExampleDecoder::*)(BytesWithSlack, std::size_t, BatchBuilder*);
+
+  void check(ExampleDecoder* decoder, Decode decode, Bytes record,
+             const Content& expected) {
     const MutableBytes copy = buffer_.room(record.size());
     std::copy(record.begin(), record.end(), copy.begin());
     builder_.begin(1);
-    if (decoder->decode(BytesWithSlack(copy), 0, &builder_)) std::abort();
+    if ((decoder->*decode)(BytesWithSlack(copy), 0, &builder_)) std::abort();
     found_.clear();
     append_content(builder_.finish_row(), 1, *schema_, &found_);
     if (found_ != expected) std::abort();

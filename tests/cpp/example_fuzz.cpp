@@ -1,11 +1,10 @@
 // libFuzzer entry: a byte and a run (runs.h) of records of any bytes, read as tf.train.Examples.
 //
 // Goal: every layout and kind of column accepts or rejects a record; accepted records
-// make a batch with consistent splits and offsets; both modes agree, whatever was read
-// before. Method: mutations keep the lengths of the messages correct (mutate.h), so
-// that
-// they reach the values; the fast mode reads all records in sequence, since it learns
-// from them.
+// make a batch with consistent splits and offsets; both ways of decoding agree,
+// whatever was read before. Method: mutations keep the lengths of the messages correct
+// (mutate.h), so that they reach the values; the fast way reads all records in sequence,
+// since it learns from them.
 
 #include <algorithm>
 #include <string>

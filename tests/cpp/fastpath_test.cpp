@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "both_modes.h"
+#include "both_ways.h"
 #include "records.h"
 
 namespace fastrec {
@@ -270,7 +270,7 @@ TEST(FastPath, GivesWhatTheReferenceGives) {
       for (const std::string& record : records) found.push_back(as_bytes(record));
       return found;
     }();
-    ASSERT_TRUE(testing::is_same_both_modes(writer.schema(), views)) << "seed " << seed;
+    ASSERT_TRUE(testing::is_same_both_ways(writer.schema(), views)) << "seed " << seed;
   }
 }
 
@@ -322,13 +322,13 @@ TEST(FastPath, ReadsStepsOfOtherHeadersAsTheReferenceDoes) {
       for (const std::string& other : others) {
         const std::string list = plain + plain + other + plain;
         const std::string record = field_of(2, testing::entry_of("k", list));
-        EXPECT_TRUE(testing::is_same_both_modes(schema, {as_bytes(record)}))
+        EXPECT_TRUE(testing::is_same_both_ways(schema, {as_bytes(record)}))
             << "kind " << number << ", step " << &other - others;
       }
       std::string many;
       for (int i = 0; i < 5000; ++i) many += plain;
       const std::string record = field_of(2, testing::entry_of("k", many));
-      EXPECT_TRUE(testing::is_same_both_modes(schema, {as_bytes(record)}));
+      EXPECT_TRUE(testing::is_same_both_ways(schema, {as_bytes(record)}));
     }
   }
 }

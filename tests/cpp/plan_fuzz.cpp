@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "both_modes.h"
+#include "both_ways.h"
 #include "check_columns.h"
 #include "choices.h"
 #include "decode/plan.h"
@@ -141,7 +141,7 @@ struct Outcome {
   std::size_t n_planned = 0, n_found = 0;
   std::ptrdiff_t end = 0;
   std::uint32_t last = 0;
-  std::vector<std::uint64_t> marks;
+  std::vector<bool> has;  // by column
   std::vector<std::uint8_t> content;
   bool operator==(const Outcome&) const = default;
 };
@@ -149,33 +149,28 @@ struct Outcome {
 class Kernels {
  public:
   Kernels()
-      : decoder_(schema(), DecodeMode::kReference), builder_(schema(), shared_pool()) {
-    for (std::uint32_t i = 0; i < schema()->columns.size(); ++i) {
-      keys_.insert(schema()->columns[i].key);
-      columns_.push_back(fastrec::entry_of(schema()->columns[i], i));
-    }
-  }
+      : decoder_(schema()), builder_(schema(), shared_pool()), lookup_(*schema()) {}
 
   // Runs down `plan`, and reads the entries after it by key.
   Outcome run(const PlanKernel& kernel, const std::vector<PlanEntry>& plan,
               Bytes features, std::size_t n_by_key_max) {
     Outcome outcome;
-    outcome.marks.resize(columns_.size());
+    lookup_.begin_record();
     builder_.begin(1);
     PlanRun run{features.data(), features.data() + features.size(), 0, &builder_};
-    ColumnLookup lookup{&keys_, columns_.data(), outcome.marks.data(), 1};
     outcome.n_planned = kernel.run(plan.data(), plan.size(), &run);
     for (std::size_t i = 0; i < outcome.n_planned; ++i) {
-      if (plan[i].column != PlanEntry::kNoColumn) lookup.mark(plan[i].column);
+      if (plan[i].column != PlanEntry::kNoColumn) lookup_.mark(plan[i].column);
     }
     if (run.p != run.end) {
-      outcome.n_found = kernel.run_by_key(n_by_key_max, &lookup, &run);
+      outcome.n_found = kernel.run_by_key(n_by_key_max, &lookup_, &run);
     }
     outcome.end = run.p - features.data();
-    outcome.last = lookup.last;
-    for (std::size_t i = 0; i < columns_.size(); ++i) {
-      if (outcome.marks[i] == 0 && decoder_.fill_missing(i, 0, &builder_)) std::abort();
+    if (outcome.n_found != 0) outcome.last = lookup_.last;
+    for (std::uint32_t i = 0; i < lookup_.columns.size(); ++i) {
+      outcome.has.push_back(lookup_.has(i));
     }
+    if (!lookup_.fill_missing(0, decoder_, &builder_)) std::abort();
     outcome.content = content_of(builder_.finish_row(), 1, *schema());
     return outcome;
   }
@@ -198,7 +193,7 @@ class Kernels {
         }
       }
       for (std::size_t row = 0; row < 2; ++row) {
-        for (std::size_t i = 0; i < columns_.size(); ++i) {
+        for (std::size_t i = 0; i < lookup_.columns.size(); ++i) {
           const bool is_planned =
               std::ranges::find(plan, i, &PlanEntry::column) != plan.end();
           if (!is_planned && decoder_.fill_missing(i, row, &builder_)) std::abort();
@@ -212,8 +207,7 @@ class Kernels {
  private:
   FeatureDecoder decoder_;
   BatchBuilder builder_;
-  KeyTable keys_;
-  std::vector<PlanEntry> columns_;
+  ColumnLookup lookup_;
 };
 
 // A copy of a record with slack, which repeats the record.
@@ -251,13 +245,13 @@ void check_kernels(const PlanKernel& kernel, const std::vector<std::string>& rec
   }
 }
 
-void check_modes(const std::vector<std::string>& records) {
-  static BothModes both_modes(schema());
+void check_both_ways(const std::vector<std::string>& records) {
+  static BothWays both_ways(schema());
   std::vector<std::string> messages;
   for (const std::string& features : records) messages.push_back(field_of(1, features));
   std::vector<Bytes> views;
   for (const std::string& message : messages) views.push_back(as_bytes(message));
-  if (!both_modes.is_same(views)) std::abort();
+  if (!both_ways.is_same(views)) std::abort();
 }
 
 }  // namespace
@@ -274,7 +268,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (records.empty()) return 0;
   if (data[0] % 2 == 0) {
-    check_modes(records);
+    check_both_ways(records);
   } else {
     const auto kernels = fastrec::plan_kernels();
     check_kernels(kernels[data[0] / 4 % kernels.size()], records,

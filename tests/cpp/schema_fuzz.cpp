@@ -1,12 +1,12 @@
 // libFuzzer entry: a byte and a run (runs.h), whose first piece is read as a schema and
 // the others as records of it.
 //
-// Goal: no schema that Python may build, and no record, breaks the decoder; both modes
-// give the same, consistent columns. Method: the first byte selects the check: whether
-// the modes agree, or whether the columns of one row or of two are consistent. A byte of
-// the first piece makes each choice about the schema, so that any bytes are a valid
-// schema. If the first byte of another piece is 0, the rest is a record, mutated as a
-// message (mutate.h); otherwise the piece provides the values of a record that matches
+// Goal: no schema that Python may build, and no record, breaks the decoder; both ways of
+// decoding give the same, consistent columns. Method: the first byte selects the check:
+// whether the ways agree, or whether the columns of one row or of two are consistent. A
+// byte of the first piece makes each choice about the schema, so that any bytes are a
+// valid schema. If the first byte of another piece is 0, the rest is a record, mutated as
+// a message (mutate.h); otherwise the piece provides the values of a record that matches
 // the schema.
 
 #include <array>
@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "both_modes.h"
+#include "both_ways.h"
 #include "check_columns.h"
 #include "choices.h"
 #include "mutate.h"
@@ -242,7 +242,7 @@ struct Checks {
   std::string bytes;  // of the schema
   std::shared_ptr<const Schema> schema;
   std::optional<CheckColumns> columns;
-  std::optional<BothModes> both_modes;
+  std::optional<BothWays> both_ways;
 };
 
 // Most mutations leave the schema unchanged, so it is kept for the next input.
@@ -278,8 +278,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   std::vector<Bytes> views;
   for (const std::string& record : records) views.push_back(as_bytes(record));
-  if (!checks.both_modes) checks.both_modes.emplace(checks.schema);
-  if (!checks.both_modes->is_same(views)) std::abort();
+  if (!checks.both_ways) checks.both_ways.emplace(checks.schema);
+  if (!checks.both_ways->is_same(views)) std::abort();
   return 0;
 }
 

@@ -2,7 +2,7 @@
 //
 // Goal: a tensor that is accepted has the size of its shape and dtype, and the same
 // values in every encoding: as raw memory, as a list of all values, and inside a record
-// in both modes. Method: mutations keep the lengths of the messages correct (mutate.h);
+// read both ways. Method: mutations keep the lengths of the messages correct (mutate.h);
 // each accepted tensor is written in the other encodings. The first byte selects what
 // the tensor is compared with.
 //
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "both_modes.h"
+#include "both_ways.h"
 #include "check_columns.h"
 #include "decode/tensor.h"
 #include "mutate.h"
@@ -181,8 +181,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           : testing::example_of(testing::entry_of(
                 "t", testing::bytes_feature({std::string(as_text(message))})));
   if (choice == kModes) {
-    static testing::BothModes both_modes(testing::any_tensor());
-    if (!both_modes.is_same({as_bytes(record), as_bytes(record)})) std::abort();
+    static testing::BothWays both_ways(testing::any_tensor());
+    if (!both_ways.is_same({as_bytes(record), as_bytes(record)})) std::abort();
     return 0;
   }
   TensorReader tensor;

@@ -114,7 +114,7 @@ struct RowDecoder {
     Fault fault = decoder.decode(BytesWithSlack(copy), 0, &builder);
     if (!fault && decoder.has_found_nothing()) fault = check_example(copy);
     if (!fault) return;
-    Error error = explain(decoder, fault, copy);
+    Error error = explain(decoder.schema(), fault, copy);
     error.record = 0;
     error.offset = fault.offset;
     throw error;
@@ -227,7 +227,7 @@ py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> 
         fault = check_example(record.bytes());
       }
       if (!fault) continue;
-      Error error = explain(decoder, fault, record.bytes());
+      Error error = explain(decoder.schema(), fault, record.bytes());
       error.record = row;
       error.offset = fault.offset;
       throw error;

@@ -14,6 +14,15 @@ class BackOff {
     return false;
   }
 
+  // Returns whether `read()` succeeds. False without a call if it is not to be tried.
+  template <typename Read>
+  bool attempt(Read&& read) {
+    if (!tries_next()) return false;
+    const bool is_success = read();
+    report(is_success);
+    return is_success;
+  }
+
   void report(bool is_success) noexcept {
     if (is_success) {
       n_failures_ = n_declined_ = 0;

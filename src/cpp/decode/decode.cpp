@@ -33,12 +33,6 @@ auto collector(const KeyTable& keys, std::vector<Bytes>* found) {
   };
 }
 
-// Whether the fault is about a partition.
-bool is_of_partition(Errc code) {
-  return code == Errc::kPartitionOrder || code == Errc::kPartitionTotal ||
-         code == Errc::kPartitionRows;
-}
-
 Fault of_column(Fault fault, std::size_t column) {
   fault.column = static_cast<std::int32_t>(column);
   return fault;
@@ -53,25 +47,25 @@ ColumnKeys::ColumnKeys(const Schema& schema, bool of_lists) {
   }
 }
 
-ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, DecodeMode mode)
+ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema)
     : schema_(std::move(schema)),
-      decoder_(schema_, mode),
+      decoder_(schema_),
       keys_(*schema_, false),
       list_keys_(*schema_, true),
       features_(keys_.table().size()),
       lists_(list_keys_.table().size()),
-      reads_features_(std::any_of(
-          schema_->columns.begin(), schema_->columns.end(),
-          [](const ColumnSpec& spec) { return spec.layout != Layout::kRecord; })),
-      reads_example_(std::any_of(schema_->columns.begin(), schema_->columns.end(),
-                                 [](const ColumnSpec& spec) {
-                                   return spec.section == Section::kFeatures &&
-                                          spec.layout != Layout::kRecord;
-                                 })),
-      can_be_fast_(mode == DecodeMode::kFast && FastPath::can_read(*schema_)) {
-  if (mode == DecodeMode::kFast && SequencePath::can_read(*schema_)) {
-    sequence_path_.emplace(*schema_);
+      can_be_fast_(ColumnLookup::can_hold(*schema_)) {
+  for (const ColumnSpec& spec : schema_->columns) {
+    if (spec.layout == Layout::kRecord) continue;
+    reads_features_ = true;
+    reads_example_ = reads_example_ || spec.section == Section::kFeatures;
   }
+  if (SequencePath::can_read(*schema_)) sequence_path_.emplace(*schema_);
+}
+
+void ExampleDecoder::begin_record() {
+  has_found_nothing_ = false;
+  decoder_.begin();
 }
 
 // Finds the requested features and feature lists of `record`.
@@ -88,34 +82,42 @@ Fault ExampleDecoder::walk(Bytes record) {
 
 Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
                              BatchBuilder* batch) {
-  const Bytes bytes = record.bytes();
-  has_found_nothing_ = false;
-  decoder_.begin();
   if (fast_path_ || sequence_path_) {
+    begin_record();
     if (fast_path_ ? fast_path_->decode(record, row, &decoder_, batch)
                    : sequence_path_->decode(record, row, &decoder_, batch)) {
       return check_rules(*schema_, *batch, &step_begins_);
     }
     batch->rewind(row);
-    decoder_.begin();
   } else if (can_be_fast_) {
     // For the next record: building it does not pay for a single one.
     fast_path_ = std::make_unique<FastPath>(*schema_);
   }
+  return decode_by(&FeatureDecoder::decode, record.bytes(), row, batch);
+}
+
+Fault ExampleDecoder::decode_any(BytesWithSlack record, std::size_t row,
+                                 BatchBuilder* batch) {
+  return decode_by(&FeatureDecoder::decode_any, record.bytes(), row, batch);
+}
+
+Fault ExampleDecoder::decode_by(DecodeFeature decode_feature, Bytes record,
+                                std::size_t row, BatchBuilder* batch) {
+  begin_record();
   Fault fault;
-  if (reads_features_) fault = walk(bytes);
+  if (reads_features_) fault = walk(record);
   if (fault) return fault;
   // FastPath reads only records with a single field, so not those with lists.
-  if (reads_example_ && has_feature_lists(bytes)) return {.code = Errc::kSequence};
+  if (reads_example_ && has_feature_lists(record)) return {.code = Errc::kSequence};
   has_found_nothing_ = reads_features_ && std::ranges::all_of(features_, is_absent) &&
                        std::ranges::all_of(lists_, is_absent);
 
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
-    if (schema_->columns[c].layout == Layout::kRecord) {
-      batch->append_string(c, bytes);
+    const ColumnSpec& spec = schema_->columns[c];
+    if (spec.layout == Layout::kRecord) {
+      batch->append_string(c, record);
       continue;
     }
-    const ColumnSpec& spec = schema_->columns[c];
     if (spec.section == Section::kStepSizes)
       continue;  // decoded with its kLists column
     const Bytes feature = spec.section == Section::kLists ? lists_[list_keys_.key_of(c)]
@@ -126,9 +128,9 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
                   : decode_steps(*schema_, c, feature, {}, decoder_.joined(), batch);
     } else {
       fault = is_absent(feature) ? decoder_.fill_missing(c, row, batch)
-                                 : decoder_.decode(c, feature, row, batch);
+                                 : (decoder_.*decode_feature)(c, feature, row, batch);
     }
-    if (fault) return of_column(located(fault, feature, bytes), c);
+    if (fault) return of_column(located(fault, feature, record), c);
   }
   return check_rules(*schema_, *batch, &step_begins_);
 }
@@ -147,23 +149,13 @@ bool ExampleDecoder::decode_shared(Bytes frame, bool is_framed, std::size_t row,
   if (!can_be_fast_) return false;
   if (!mapped_path_) mapped_path_ = std::make_unique<MappedPath>(*schema_);
   if (!mapped_path_->tries_next()) return false;
-  has_found_nothing_ = false;
-  decoder_.begin();
+  begin_record();
   if (mapped_path_->decode(frame, is_framed, row, &decoder_, batch) &&
       !check_rules(*schema_, *batch, &step_begins_)) {
     return true;
   }
   batch->rewind(row);
   return false;
-}
-
-std::string ExampleDecoder::describe(const Fault& fault) const {
-  if (fault.column < 0) return fastrec::describe(fault);
-  const ColumnSpec& spec = schema_->columns[static_cast<std::size_t>(fault.column)];
-  if (spec.section == Section::kLists && !is_of_partition(fault.code)) {
-    return describe_steps(*schema_, spec, fault);
-  }
-  return decoder_.describe(fault);
 }
 
 }  // namespace fastrec

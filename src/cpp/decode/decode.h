@@ -1,8 +1,8 @@
 // Decode: a serialized tf.train.Example or SequenceExample -> one row of a batch.
 //
 // The fast paths (fastpath.h, sequence_path.h) first try records in the form that all
-// known writers produce. The reference decoder in this file reads every other record,
-// in one pass over its entries and one over the columns. All follow TensorFlow's rules
+// known writers produce. The general decoder in this file reads every other record, in
+// one pass over its entries and one over the columns. All follow TensorFlow's rules
 // for requested features (defaults, counts, kinds, missing or empty) and skip the
 // values of all others. Memory is allocated in proportion to the bytes of a record,
 // never to a number in it.
@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "base/bytes.h"
@@ -43,12 +42,15 @@ class ColumnKeys {
 
 class ExampleDecoder {
  public:
-  explicit ExampleDecoder(std::shared_ptr<const Schema> schema,
-                          DecodeMode mode = DecodeMode::kFast);
+  explicit ExampleDecoder(std::shared_ptr<const Schema> schema);
 
   // Decodes `record` into row `row` of `batch`. After a fault, rewind the row or begin
   // a new batch. The offset of a fault is in the record.
   Fault decode(BytesWithSlack record, std::size_t row, BatchBuilder* batch);
+
+  // The same by the general decoder, without a shortcut for records or features of the
+  // plain form: the reference for every other way.
+  Fault decode_any(BytesWithSlack record, std::size_t row, BatchBuilder* batch);
 
   // Decodes two records into row `row` and the next one, if that is faster than one at a
   // time. Otherwise returns false and rewinds both rows.
@@ -71,12 +73,15 @@ class ExampleDecoder {
   // that it has the form of an Example or a SequenceExample.
   bool has_found_nothing() const noexcept { return has_found_nothing_; }
 
-  // The message for a fault of the record or the schema, without file and position.
-  std::string describe(const Fault& fault) const;
-
   const Schema& schema() const noexcept { return *schema_; }
 
  private:
+  using DecodeFeature = Fault (FeatureDecoder::*)(std::size_t column, Bytes feature,
+                                                  std::size_t row, BatchBuilder* batch);
+
+  void begin_record();
+  Fault decode_by(DecodeFeature decode_feature, Bytes record, std::size_t row,
+                  BatchBuilder* batch);
   Fault walk(Bytes record);
   bool decode_shared(Bytes frame, bool is_framed, std::size_t row, BatchBuilder* batch);
 
@@ -86,9 +91,9 @@ class ExampleDecoder {
   // Of the current record, by key number.
   std::vector<Bytes> features_, lists_;
   bool has_found_nothing_ = false;
-  bool reads_features_;  // false if all columns are kRecord
-  bool reads_example_;   // some column requires a tf.train.Example
-  bool can_be_fast_;     // FastPath supports the schema
+  bool reads_features_ = false;  // not all columns are kRecord
+  bool reads_example_ = false;   // some column requires a tf.train.Example
+  bool can_be_fast_;             // FastPath and MappedPath support the schema
   std::unique_ptr<FastPath> fast_path_;
   std::optional<SequencePath> sequence_path_;
   std::unique_ptr<MappedPath> mapped_path_;

@@ -24,14 +24,6 @@ constexpr std::uint32_t kSurprisesMax = 1023;
 // Unread entries to compare with those of the record when a plan is extended.
 constexpr std::size_t kSearchedEntries = 16;
 
-// Reads the next entry below `end`. Returns where it ends, or nullptr.
-const std::uint8_t* read_entry(const std::uint8_t* p, const std::uint8_t* end,
-                               Bytes* key, Bytes* feature) {
-  Bytes entry;
-  p = read_plain_field(p, end, kTagOne, &entry);
-  return p != nullptr && find_plain_entry(entry, key, feature) ? p : nullptr;
-}
-
 // A number for the first keys of a record, or for fewer if these cannot be read.
 std::uint64_t signature_of(Bytes features) {
   const std::uint8_t* p = features.data();
@@ -51,39 +43,18 @@ std::uint64_t signature_of(Bytes features) {
 
 }  // namespace
 
-bool FastPath::can_read(const Schema& schema) {
-  std::vector<std::string> keys;
-  for (const ColumnSpec& spec : schema.columns) {
-    if (spec.section != Section::kFeatures || spec.layout == Layout::kRecord ||
-        spec.is_stacked_string()) {
-      return false;
-    }
-    keys.push_back(spec.key);
-  }
-  std::sort(keys.begin(), keys.end());
-  return !keys.empty() && std::adjacent_find(keys.begin(), keys.end()) == keys.end();
-}
-
-FastPath::FastPath(const Schema& schema)
-    : kernel_(plan_kernel()), marks_(schema.columns.size()) {
-  for (std::uint32_t column = 0; column < schema.columns.size(); ++column) {
-    keys_.insert(schema.columns[column].key);
-    columns_.push_back(entry_of(schema.columns[column], column));
+FastPath::FastPath(const Schema& schema) : lookup_(schema) {
+  const std::size_t n_columns = schema.columns.size();
+  for (std::uint32_t column = 0; column < n_columns; ++column) {
     no_plan_.absent.push_back(column);
   }
-  plans_.resize(std::clamp<std::size_t>(
-      kPlanColumnsMax / std::bit_ceil(columns_.size()), 4, kPlansMax));
-  lookup_.keys = &keys_;
-  lookup_.columns = columns_.data();
-  lookup_.marks = marks_.data();
+  plans_.resize(std::clamp<std::size_t>(kPlanColumnsMax / std::bit_ceil(n_columns), 4,
+                                        kPlansMax));
 }
 
 bool FastPath::decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
                       BatchBuilder* batch) {
-  if (!record_back_off_.tries_next()) return false;
-  const bool is_read = read(record, row, decoder, batch);
-  record_back_off_.report(is_read);
-  return is_read;
+  return record_back_off_.attempt([&] { return read(record, row, decoder, batch); });
 }
 
 bool FastPath::decode_pair(BytesWithSlack first, BytesWithSlack second, std::size_t row,
@@ -120,7 +91,7 @@ bool FastPath::read(BytesWithSlack record, std::size_t row, FeatureDecoder* deco
       return false;
     }
   }
-  if (!fill_missing(progress, decoder)) return false;
+  if (!fill_missing(progress, *decoder)) return false;
   if (progress.plan == &no_plan_) {
     const std::uint64_t signature = signature_of(features);
     Plan& plan = plan_of(signature);
@@ -147,7 +118,7 @@ bool FastPath::decode_entry(Bytes features, FeatureDecoder* decoder,
   PlanRun& run = progress->run;
   const Plan& plan = *progress->plan;
   Bytes key, feature;
-  const std::uint8_t* const after = read_entry(run.p, run.end, &key, &feature);
+  const std::uint8_t* const after = read_plain_entry(run.p, run.end, &key, &feature);
   if (after == nullptr) return false;
   std::uint32_t column;
   if (progress->next < plan.keys.size() && plan.keys[progress->next] == as_text(key)) {
@@ -163,7 +134,7 @@ bool FastPath::decode_entry(Bytes features, FeatureDecoder* decoder,
       resume_after(lookup_.last, progress);
       return true;
     }
-    column = keys_.find(key);
+    column = lookup_.keys.find(key);
     resume_after(column, progress);
   }
   run.p = after;
@@ -206,8 +177,7 @@ void FastPath::resume_after(std::uint32_t column, Progress* progress) {
 void FastPath::leave_order(Progress* progress) {
   if (!progress->is_in_order) return;
   progress->is_in_order = false;
-  ++lookup_.record;
-  lookup_.n_marked = 0;
+  lookup_.begin_record();
   (void)mark_entries(*progress->plan, 0, progress->next);  // a plan has each once
 }
 
@@ -220,23 +190,16 @@ bool FastPath::mark_entries(const Plan& plan, std::size_t begin, std::size_t end
 }
 
 // Fills the columns that the record lacks.
-bool FastPath::fill_missing(const Progress& progress, FeatureDecoder* decoder) {
+bool FastPath::fill_missing(const Progress& progress, const FeatureDecoder& decoder) {
   const PlanRun& run = progress.run;
   if (progress.is_in_order && progress.next == progress.plan->entries.size()) {
     return std::ranges::none_of(progress.plan->absent, [&](std::uint32_t column) {
-      return bool{decoder->fill_missing(column, run.row, run.batch)};
+      return bool{decoder.fill_missing(column, run.row, run.batch)};
     });
   }
   Progress ended = progress;
   leave_order(&ended);
-  if (lookup_.n_marked == columns_.size()) return true;
-  for (std::uint32_t column = 0; column < columns_.size(); ++column) {
-    if (marks_[column] != lookup_.record &&
-        decoder->fill_missing(column, run.row, run.batch)) {
-      return false;
-    }
-  }
-  return true;
+  return lookup_.fill_missing(run.row, decoder, run.batch);
 }
 
 FastPath::Plan& FastPath::plan_of(std::uint64_t signature) {
@@ -259,8 +222,8 @@ void FastPath::learn(Bytes features, std::uint64_t signature, Plan* plan) const 
   const std::uint8_t* p = features.data();
   const std::uint8_t* const end = p + features.size();
   for (Bytes key, feature; p != end;) {
-    p = read_entry(p, end, &key, &feature);
-    const std::uint32_t column = keys_.find(key);
+    p = read_plain_entry(p, end, &key, &feature);
+    const std::uint32_t column = lookup_.keys.find(key);
     const auto first = earlier.keys.begin() + static_cast<std::ptrdiff_t>(next);
     const auto last = column != kNone
                           ? earlier.keys.end()
@@ -281,16 +244,17 @@ void FastPath::learn(Bytes features, std::uint64_t signature, Plan* plan) const 
       p = features.data();
       continue;
     }
-    plan->entries.push_back(column != kNone ? columns_[column] : skipped_entry(key));
+    plan->entries.push_back(column != kNone ? lookup_.columns[column]
+                                            : skipped_entry(key));
     plan->keys.emplace_back(as_text(key));
   }
   for (; extends && next < earlier.entries.size(); ++next) keep(next);
 
-  plan->position.assign(columns_.size(), kNone);
+  plan->position.assign(lookup_.columns.size(), kNone);
   for (std::uint32_t i = 0; i < plan->entries.size(); ++i) {
     if (plan->entries[i].column != kNone) plan->position[plan->entries[i].column] = i;
   }
-  for (std::uint32_t column = 0; column < columns_.size(); ++column) {
+  for (std::uint32_t column = 0; column < lookup_.columns.size(); ++column) {
     if (plan->position[column] == kNone) plan->absent.push_back(column);
   }
   plan->is_for_pairs =

@@ -23,17 +23,12 @@
 #include "decode/back_off.h"
 #include "decode/feature_decoder.h"
 #include "decode/plan.h"
-#include "wire/key_table.h"
 
 namespace fastrec {
 
 class FastPath {
  public:
-  // Whether records can be read this way: not SequenceExamples, nor if columns share a
-  // feature or must be filled in a certain order.
-  static bool can_read(const Schema& schema);
-
-  // `schema` must outlive this: plans refer to its columns.
+  // ColumnLookup::can_hold() must be true for `schema`, which must outlive this.
   explicit FastPath(const Schema& schema);
   FastPath(const FastPath&) = delete;
   FastPath& operator=(const FastPath&) = delete;
@@ -81,17 +76,14 @@ class FastPath {
   void resume_after(std::uint32_t column, Progress* progress);
   void leave_order(Progress* progress);
   bool mark_entries(const Plan& plan, std::size_t begin, std::size_t end);
-  bool fill_missing(const Progress& progress, FeatureDecoder* decoder);
+  bool fill_missing(const Progress& progress, const FeatureDecoder& decoder);
   void learn(Bytes features, std::uint64_t signature, Plan* plan) const;
   Plan& plan_of(std::uint64_t signature);
 
-  const PlanKernel& kernel_;
-  KeyTable keys_;                   // by column
-  std::vector<PlanEntry> columns_;  // an entry for each column
-  std::vector<Plan> plans_;         // by signature, modulo their number
+  const PlanKernel& kernel_ = plan_kernel();
+  std::vector<Plan> plans_;  // by signature, modulo their number
   Plan no_plan_;
   const Plan* last_plan_ = &no_plan_;  // the plan of the record before
-  std::vector<std::uint64_t> marks_;   // by column
   ColumnLookup lookup_;  // of the last record that left the order of its plan
   BackOff record_back_off_, pair_back_off_;
 };

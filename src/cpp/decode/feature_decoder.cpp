@@ -27,23 +27,6 @@ Fault count_kept(const ColumnSpec& spec, std::size_t n, std::size_t* n_kept) {
   return {.code = Errc::kValueCount, .found = n, .expected = *n_kept};
 }
 
-// The expected number of values, with the spec, and a hint.
-std::string expected_count(const ColumnSpec& spec, const std::string& expected_spec,
-                           const Fault& fault) {
-  const std::string expected = std::to_string(fault.expected);
-  const std::string in_spec = " (" + expected_spec + ")";
-  if (!spec.has_row_splits()) {
-    const bool is_image = spec.text.starts_with("Image(");
-    const std::string any =
-        is_image ? "fr.List(fr." + spec.text + ")" : varlen_spec(spec);
-    return expected + in_spec + "; " + any + " accepts any number";
-  }
-  if (fault.found % std::max<std::size_t>(spec.n_values, 1) != 0) {
-    return "a multiple of " + expected + in_spec;
-  }
-  return "at most " + expected + in_spec + "; truncate=True drops the rest";
-}
-
 void copy_swapped(Bytes source, std::size_t group, std::uint8_t* target) {
   if (group <= 1) {
     if (!source.empty()) std::memcpy(target, source.data(), source.size());
@@ -114,8 +97,8 @@ bool append_plain_row(const ColumnSpec& spec, std::size_t column, Bytes list,
   return true;
 }
 
-// Decodes a feature of the plain form that matches the column. False if the general
-// decoder must decide.
+// Decodes a feature of the plain form that matches the column. False if decode_any()
+// must decide.
 bool FeatureDecoder::decode_plain(const ColumnSpec& spec, std::size_t column,
                                   Bytes feature, std::size_t row,
                                   BatchBuilder* batch) const {
@@ -147,8 +130,14 @@ bool FeatureDecoder::decode_plain(const ColumnSpec& spec, std::size_t column,
 Fault FeatureDecoder::decode(std::size_t column, Bytes feature, std::size_t row,
                              BatchBuilder* batch) {
   const ColumnSpec& spec = schema_->columns[column];
-  if (mode_ == DecodeMode::kFast && decode_plain(spec, column, feature, row, batch))
-    return {};
+  return decode_plain(spec, column, feature, row, batch)
+             ? Fault()
+             : decode_any(column, feature, row, batch);
+}
+
+Fault FeatureDecoder::decode_any(std::size_t column, Bytes feature, std::size_t row,
+                                 BatchBuilder* batch) {
+  const ColumnSpec& spec = schema_->columns[column];
   ValueList list;
   if (Fault fault = find_list(feature, &joined_, &list)) return fault;
   if (list.kind == FeatureKind::kNone) return fill_unset(column, row, batch);
@@ -275,28 +264,6 @@ Fault FeatureDecoder::fill_unset(std::size_t column, std::size_t row,
             .expected = spec.layout == Layout::kDense ? spec.n_values : 1};
   }
   return fill_missing(column, row, batch);
-}
-
-std::string FeatureDecoder::describe(const Fault& fault) const {
-  const ColumnSpec& spec = schema_->columns[static_cast<std::size_t>(fault.column)];
-  const std::string feature =
-      (spec.section == Section::kLists ? "feature list '" : "feature '") + spec.key +
-      "' ";
-  const std::string expected_spec = describe_spec(*schema_, spec);
-  if (fault.code == Errc::kFeatureKind) {
-    const auto found = static_cast<FeatureKind>(fault.found);
-    return feature + "holds " + kind_name(found) + " values (" + expected_spec + "); " +
-           matching_dtype(found);
-  }
-  if (fault.code == Errc::kValueCount) {
-    return feature + "holds " + std::to_string(fault.found) +
-           (fault.found == 1 ? " value, expected " : " values, expected ") +
-           expected_count(spec, expected_spec, fault);
-  }
-  if (error_class(fault.code) == ErrorClass::kSchema) {
-    return feature + fastrec::describe(fault, expected_spec);
-  }
-  return feature + "cannot be read: " + fastrec::describe(fault);
 }
 
 }  // namespace fastrec

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -19,30 +19,25 @@
 
 namespace fastrec {
 
-// The results of both modes are equal.
-enum class DecodeMode : std::uint8_t {
-  kFast,       // try the plain form (wire/plain.h) first
-  kReference,  // use the general decoder only
-};
-
 class FeatureDecoder {
  public:
-  FeatureDecoder(std::shared_ptr<const Schema> schema, DecodeMode mode)
-      : schema_(std::move(schema)), mode_(mode) {}
+  explicit FeatureDecoder(std::shared_ptr<const Schema> schema)
+      : schema_(std::move(schema)) {}
 
   // Begins a record, and frees the joined messages of the previous one.
   void begin() { joined_.clear(); }
   JoinedMessages* joined() noexcept { return &joined_; }
 
   // Decodes `feature`, which has slack (BytesWithSlack), into row `row` of `column`.
-  // The offset of a fault is in `feature`.
+  // The offset of a fault is in `feature`. Tries the plain form (wire/plain.h) first.
   Fault decode(std::size_t column, Bytes feature, std::size_t row, BatchBuilder* batch);
+
+  // The same without the shortcut for the plain form.
+  Fault decode_any(std::size_t column, Bytes feature, std::size_t row,
+                   BatchBuilder* batch);
 
   // Fills row `row` of `column`, whose feature is missing.
   Fault fill_missing(std::size_t column, std::size_t row, BatchBuilder* batch) const;
-
-  // The message for a fault of a column, without file and position.
-  std::string describe(const Fault& fault) const;
 
  private:
   bool decode_plain(const ColumnSpec& spec, std::size_t column, Bytes feature,
@@ -55,7 +50,6 @@ class FeatureDecoder {
   Fault fill_unset(std::size_t column, std::size_t row, BatchBuilder* batch) const;
 
   std::shared_ptr<const Schema> schema_;
-  DecodeMode mode_;
   JoinedMessages joined_;
   TensorReader tensor_;
   std::vector<std::uint8_t> serialized_tensor_;  // see serialize()

@@ -82,14 +82,6 @@ struct MappedPath::Progress {
   }
 };
 
-MappedPath::MappedPath(const Schema& schema) : marks_(schema.columns.size()) {
-  for (std::uint32_t column = 0; column < schema.columns.size(); ++column) {
-    keys_.insert(schema.columns[column].key);
-    entries_.push_back(entry_of(schema.columns[column], column));
-  }
-  lookup_ = {.keys = &keys_, .columns = entries_.data(), .marks = marks_.data()};
-}
-
 bool MappedPath::decode(Bytes frame, bool is_framed, std::size_t row,
                         FeatureDecoder* decoder, BatchBuilder* batch) {
   Progress progress{.kernel = kernel_,
@@ -100,11 +92,10 @@ bool MappedPath::decode(Bytes frame, bool is_framed, std::size_t row,
                     .record_begin = is_framed ? kHeaderBytes : 0,
                     .record_end = frame.size() - (is_framed ? kFooterBytes : 0),
                     .is_framed = is_framed};
-  ++lookup_.record;
-  lookup_.n_marked = 0;
+  lookup_.begin_record();
   const bool is_read = read(decoder, &progress);
   back_off_.report(is_read && 2 * progress.n_direct_bytes >= frame.size() &&
-                   progress.n_direct_bytes >= kColumnBytes * marks_.size());
+                   progress.n_direct_bytes >= kColumnBytes * lookup_.columns.size());
   return is_read;
 }
 
@@ -139,7 +130,7 @@ bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
     if (!find_plain_entry({copy + entry.begin, entry.size()}, &key, &feature)) {
       return false;
     }
-    const std::uint32_t column = keys_.find(key);
+    const std::uint32_t column = lookup_.keys.find(key);
     if (column != KeyTable::kNone &&
         (!lookup_.mark(column) ||
          decoder->decode(column, feature, progress->row, progress->batch))) {
@@ -152,13 +143,7 @@ bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
       load_le<std::uint32_t>(copy + end) != crc32c_mask(progress->crc)) {
     return false;
   }
-  for (std::uint32_t column = 0; lookup_.n_marked < marks_.size(); ++column) {
-    if (marks_[column] != lookup_.record && lookup_.mark(column) &&
-        decoder->fill_missing(column, progress->row, progress->batch)) {
-      return false;
-    }
-  }
-  return true;
+  return lookup_.fill_missing(progress->row, *decoder, progress->batch);
 }
 
 // Reads an entry of one large value that needs no conversion, or that no column reads.
@@ -170,14 +155,14 @@ bool MappedPath::read_large(const Field& entry, Progress* progress) {
       !progress->find_field(key.end, kTagTwo, &feature) || feature.end != entry.end) {
     return false;
   }
-  const std::uint32_t column = keys_.find({progress->copy + key.begin, key.size()});
+  const std::uint32_t column =
+      lookup_.keys.find({progress->copy + key.begin, key.size()});
   if (column == KeyTable::kNone) {
     progress->pass(feature, nullptr);
     return true;
   }
-  const PlanEntry& wanted = entries_[column];
-  if (marks_[column] == lookup_.record || wanted.form == EntryForm::kUnknown)
-    return false;
+  const PlanEntry& wanted = lookup_.columns[column];
+  if (lookup_.has(column) || wanted.form == EntryForm::kUnknown) return false;
   const auto kind_tag =
       static_cast<std::uint8_t>(static_cast<unsigned>(wanted.spec->kind) << 3 | 2);
   if (!progress->find_field(feature.begin, kind_tag, &list) || list.end != entry.end ||

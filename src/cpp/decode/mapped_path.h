@@ -15,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "base/bytes.h"
 #include "batch/column.h"
@@ -25,7 +24,6 @@
 #include "decode/feature_decoder.h"
 #include "decode/plan.h"
 #include "file/buffer.h"
-#include "wire/key_table.h"
 
 namespace fastrec {
 
@@ -34,10 +32,8 @@ class MappedPath {
   // Smaller frames are copied, verified and decoded in the L1 cache.
   static constexpr std::size_t kMinFrameBytes = 512;
 
-  // FastPath::can_read() must hold for `schema`, which must outlive this.
-  explicit MappedPath(const Schema& schema);
-  MappedPath(const MappedPath&) = delete;
-  MappedPath& operator=(const MappedPath&) = delete;
+  // ColumnLookup::can_hold() must be true for `schema`, which must outlive this.
+  explicit MappedPath(const Schema& schema) : lookup_(schema) {}
 
   // Whether to try the next frame. False for a while after frames with few bytes in
   // large values.
@@ -57,10 +53,7 @@ class MappedPath {
 
   const Crc32cKernel& kernel_ = crc32c_kernel();
   const PlanKernel& plan_ = plan_kernel();
-  KeyTable keys_;                   // by column
-  std::vector<PlanEntry> entries_;  // by column
   Buffer buffer_;
-  std::vector<std::uint64_t> marks_;  // by column: the number of the last frame with it
   ColumnLookup lookup_;
   BackOff back_off_;  // fails for frames that are slower this way
 };

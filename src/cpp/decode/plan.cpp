@@ -4,7 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "decode/feature_decoder.h"
 #include "decode/values.h"
 #include "wire/entry.h"
 #include "wire/plain.h"
@@ -41,17 +40,17 @@ EntryForm form_of(const ColumnSpec& spec) {
   return spec.dtype == DType::kInt64 ? EntryForm::kInt64 : EntryForm::kConverted;
 }
 
-// Best first.
-constexpr PlanKernel kKernels[] = {
+std::span<const PlanKernel> kernels_of(Isa isa) noexcept {
+  // A local variable, because a static constructor may call this.
+  static const PlanKernel all[] = {
 #if defined(__x86_64__)
-    {"avx512", Isa::kAvx512, kernels::run_plan_avx512, kernels::run_both_avx512,
-     kernels::run_by_key_avx512},
-    {"avx2", Isa::kAvx2, kernels::run_plan_avx2, kernels::run_both_avx2,
-     kernels::run_by_key_avx2},
+      kernels::kPlanAvx512,
+      kernels::kPlanAvx2,
 #endif
-    {"portable", Isa::kPortable, kernels::run_plan_portable, kernels::run_both_portable,
-     kernels::run_by_key_portable},
-};
+      kernels::kPlanPortable,
+  };
+  return kernels_up_to(isa, all);
+}
 
 }  // namespace
 
@@ -96,12 +95,40 @@ PlanEntry skipped_entry(Bytes key) {
   return entry;
 }
 
+bool ColumnLookup::can_hold(const Schema& schema) {
+  KeyTable keys;
+  for (const ColumnSpec& spec : schema.columns) {
+    const std::size_t n_keys = keys.size();
+    if (spec.section != Section::kFeatures || spec.layout == Layout::kRecord ||
+        spec.is_stacked_string() || keys.insert(spec.key) != n_keys) {
+      return false;
+    }
+  }
+  return !schema.columns.empty();
+}
+
+ColumnLookup::ColumnLookup(const Schema& schema) : marks(schema.columns.size()) {
+  for (std::uint32_t column = 0; column < schema.columns.size(); ++column) {
+    keys.insert(schema.columns[column].key);
+    columns.push_back(entry_of(schema.columns[column], column));
+  }
+}
+
+bool ColumnLookup::fill_missing(std::size_t row, const FeatureDecoder& decoder,
+                                BatchBuilder* batch) const {
+  if (n_marked == columns.size()) return true;
+  for (std::uint32_t column = 0; column < columns.size(); ++column) {
+    if (!has(column) && decoder.fill_missing(column, row, batch)) return false;
+  }
+  return true;
+}
+
 std::span<const PlanKernel> plan_kernels() noexcept {
-  return kernels_up_to(supported_isas().front(), kKernels);
+  return kernels_of(supported_isas().front());
 }
 
 const PlanKernel& plan_kernel() {
-  static const PlanKernel& kernel = kernels_up_to(active_isa(), kKernels).front();
+  static const PlanKernel& kernel = kernels_of(active_isa()).front();
   return kernel;
 }
 
@@ -122,10 +149,9 @@ bool kernels::store_payload(const PlanEntry& entry, Bytes payload, const PlanRun
 
 const std::uint8_t* kernels::store_list(const PlanEntry& entry, const std::uint8_t* p,
                                         const PlanRun& run) {
-  Bytes content, key, feature, list;
-  const std::uint8_t* const after = read_plain_field(p, run.end, kTagOne, &content);
+  Bytes key, feature, list;
+  const std::uint8_t* const after = read_plain_entry(p, run.end, &key, &feature);
   const bool is_stored = entry.form == EntryForm::kList && after != nullptr &&
-                         find_plain_entry(content, &key, &feature) &&
                          as_text(key) == entry.spec->key &&
                          find_plain_list(feature, entry.spec->kind, &list) &&
                          append_plain_row(*entry.spec, entry.column, list, run.batch);

@@ -27,11 +27,13 @@
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/cpu.h"
 #include "batch/column.h"
 #include "batch/schema.h"
+#include "decode/feature_decoder.h"
 #include "wire/key_table.h"
 
 namespace fastrec {
@@ -101,21 +103,36 @@ using RunPlan = std::size_t(const PlanEntry* entries, std::size_t n, PlanRun* ru
 using RunBoth = bool(const PlanEntry* entries, std::size_t n, const PlanRun& first,
                      const PlanRun& second);
 
-// The columns by key, and the columns that a record has had so far.
+// The columns of a schema by key, and those that a record has had so far.
 struct ColumnLookup {
-  const KeyTable* keys;      // numbered by column
-  const PlanEntry* columns;  // by column
-  // By column: the last record that had it. Records are counted from 1.
-  std::uint64_t* marks;
-  std::uint64_t record = 0;
-  std::size_t n_marked = 0;                   // columns of this record so far
-  std::uint32_t last = PlanEntry::kNoColumn;  // the column of the last entry
+  // Whether a schema has such columns: features of Examples, each read by one column, in
+  // any order.
+  static bool can_hold(const Schema& schema);
 
+  // can_hold() must be true for `schema`, which must outlive this.
+  explicit ColumnLookup(const Schema& schema);
+
+  void begin_record() noexcept {
+    ++record;
+    n_marked = 0;
+  }
+  bool has(std::uint32_t column) const noexcept { return marks[column] == record; }
   // False if the record had the column before.
   bool mark(std::uint32_t column) noexcept {
     ++n_marked;
     return std::exchange(marks[column], record) != record;
   }
+  // Fills the columns that the record lacks. False if one of them has no default.
+  bool fill_missing(std::size_t row, const FeatureDecoder& decoder,
+                    BatchBuilder* batch) const;
+
+  KeyTable keys;                   // numbered by column
+  std::vector<PlanEntry> columns;  // by column
+  // By column: the last record that had it. Records are counted from 1.
+  std::vector<std::uint64_t> marks;
+  std::uint64_t record = 0;
+  std::size_t n_marked = 0;                   // columns of this record so far
+  std::uint32_t last = PlanEntry::kNoColumn;  // the column of the last entry
 };
 
 // Decodes at most `n_max` entries at `run->p`, in any order, and marks their columns.
@@ -139,17 +156,9 @@ const PlanKernel& plan_kernel();
 
 namespace kernels {
 
-RunPlan run_plan_portable;
-RunBoth run_both_portable;
-RunByKey run_by_key_portable;
-#if defined(__x86_64__)
-RunPlan run_plan_avx2;
-RunBoth run_both_avx2;
-RunByKey run_by_key_avx2;
-RunPlan run_plan_avx512;
-RunBoth run_both_avx512;
-RunByKey run_by_key_avx512;
-#endif
+// One source file each.
+extern const PlanKernel kPlanAvx512, kPlanAvx2;  // x86-64 only
+extern const PlanKernel kPlanPortable;
 
 // Stores the payload of an entry of form kConverted, kString or kList. Returns false if
 // the payload does not fit the column.

@@ -42,21 +42,8 @@ inline bool read_number(std::uint64_t bytes, std::size_t n,
 
 namespace fastrec::kernels {
 
-FASTREC_TARGET_PLAN
-std::size_t run_plan_avx512(const PlanEntry* entries, std::size_t n, PlanRun* run) {
-  return run_entries(entries, n, run);
-}
-
-FASTREC_TARGET_PLAN
-bool run_both_avx512(const PlanEntry* entries, std::size_t n, const PlanRun& first,
-                     const PlanRun& second) {
-  return run_both(entries, n, first, second);
-}
-
-FASTREC_TARGET_PLAN
-std::size_t run_by_key_avx512(std::size_t n_max, ColumnLookup* lookup, PlanRun* run) {
-  return find_entries(n_max, lookup, run);
-}
+constinit const PlanKernel kPlanAvx512 = {"avx512", Isa::kAvx512, run_entries, run_both,
+                                          find_entries};
 
 }  // namespace fastrec::kernels
 

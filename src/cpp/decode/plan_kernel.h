@@ -85,9 +85,9 @@ inline const std::uint8_t* read_payload(const PlanEntry& entry, const std::uint8
 // Decodes `entry` at `p` into row `run.row`. Returns the end of the entry, or nullptr if
 // it cannot be proven.
 FASTREC_TARGET_PLAN
-inline const std::uint8_t* read_entry(const PlanEntry& entry, const std::uint8_t* p,
-                                      const PlanRun& run,
-                                      const BatchBuilder::Rows* rows) {
+inline const std::uint8_t* run_entry(const PlanEntry& entry, const std::uint8_t* p,
+                                     const PlanRun& run,
+                                     const BatchBuilder::Rows* rows) {
   const std::uint8_t* const payload = p + entry.header_bytes;
   const std::uint8_t size = payload[-1];
   if (!is_header(entry, entry.header_bytes, p, size)) [[unlikely]] {
@@ -105,7 +105,7 @@ inline std::size_t run_entries(const PlanEntry* entries, std::size_t n,
   const PlanEntry* const last = entries + n;
   const PlanEntry* at = entries;
   for (; at != last; ++at) {
-    const std::uint8_t* const next = read_entry(*at, p, run, rows);
+    const std::uint8_t* const next = run_entry(*at, p, run, rows);
     if (next == nullptr) break;
     p = next;
   }
@@ -129,8 +129,8 @@ inline bool run_both(const PlanEntry* entries, std::size_t n, const PlanRun& fir
     std::uint64_t p_value, q_value;
     if (!is_header(entry, entry.header_bytes, p, p_size) ||
         !is_header(entry, entry.header_bytes, q, q_size)) [[unlikely]] {
-      p = read_entry(entry, p, runs[0], rows);
-      q = p != nullptr ? read_entry(entry, q, runs[1], rows) : nullptr;
+      p = run_entry(entry, p, runs[0], rows);
+      q = p != nullptr ? run_entry(entry, q, runs[1], rows) : nullptr;
     } else if (entry.form == EntryForm::kInt64 &&
                read_number(load_le<std::uint64_t>(p_payload), p_size, &p_value) &&
                read_number(load_le<std::uint64_t>(q_payload), q_size, &q_value))
@@ -180,7 +180,7 @@ inline bool is_short_entry(const PlanEntry& entry, const std::uint8_t* p) {
 [[gnu::noinline]] FASTREC_TARGET_PLAN bool find_column(const ColumnLookup& lookup,
                                                        const std::uint8_t* p,
                                                        std::uint32_t* column) {
-  const std::uint32_t found = lookup.keys->find({p + 4, p[3]});
+  const std::uint32_t found = lookup.keys.find({p + 4, p[3]});
   if (found == *column) return false;
   *column = found;
   return found == PlanEntry::kNoColumn || is_short_entry(lookup.columns[found], p);
@@ -191,8 +191,8 @@ inline std::size_t find_entries(std::size_t n_max, ColumnLookup* lookup,
                                 PlanRun* position) {
   constexpr std::size_t kMaxEntryBytes = 0x7f, kMaxKeyBytes = 63;
   const PlanRun run = *position;  // copies: stores cannot alias them
-  const KeyTable& keys = *lookup->keys;
-  const PlanEntry* const columns = lookup->columns;
+  const KeyTable& keys = lookup->keys;
+  const PlanEntry* const columns = lookup->columns.data();
   const BatchBuilder::Rows* const rows = run.batch->rows();
   const std::uint8_t* p = run.p;
   std::uint32_t column = PlanEntry::kNoColumn;
@@ -212,7 +212,7 @@ inline std::size_t find_entries(std::size_t n_max, ColumnLookup* lookup,
     } else {
       const PlanEntry& entry = columns[column];
       const std::uint8_t* const payload = p + entry.header_bytes;
-      if (lookup->marks[column] == lookup->record ||
+      if (lookup->has(column) ||
           read_payload(entry, payload, payload_bytes(entry, p), run, rows) != after) {
         break;
       }

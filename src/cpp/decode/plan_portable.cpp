@@ -40,17 +40,7 @@ inline bool read_number(std::uint64_t bytes, std::size_t n,
 
 namespace fastrec::kernels {
 
-std::size_t run_plan_portable(const PlanEntry* entries, std::size_t n, PlanRun* run) {
-  return run_entries(entries, n, run);
-}
-
-bool run_both_portable(const PlanEntry* entries, std::size_t n, const PlanRun& first,
-                       const PlanRun& second) {
-  return run_both(entries, n, first, second);
-}
-
-std::size_t run_by_key_portable(std::size_t n_max, ColumnLookup* lookup, PlanRun* run) {
-  return find_entries(n_max, lookup, run);
-}
+constinit const PlanKernel kPlanPortable = {"portable", Isa::kPortable, run_entries,
+                                            run_both, find_entries};
 
 }  // namespace fastrec::kernels

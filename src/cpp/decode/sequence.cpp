@@ -130,39 +130,4 @@ Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, StepsRe
   return {};
 }
 
-std::string describe_steps(const Schema& schema, const ColumnSpec& spec,
-                           const Fault& fault) {
-  const std::string list = "feature list '" + spec.key + "' ";
-  const std::string in_spec = " (" + describe_spec(schema, spec) + ")";
-  const std::string found = std::to_string(fault.found);
-  const std::string expected = std::to_string(fault.expected);
-  switch (fault.code) {
-    case Errc::kFeatureMissing:
-      return list + "is missing and has no default" + in_spec;
-    case Errc::kFeatureKind:
-      return list + "has a step of " +
-             kind_name(static_cast<FeatureKind>(fault.found)) + " values" + in_spec +
-             "; " + matching_dtype(static_cast<FeatureKind>(fault.found));
-    case Errc::kValueCount: {
-      const bool is_padded = spec.layout == Layout::kPadded;
-      return list + "has a step of " + found +
-             (fault.found == 1 ? " value" : " values") + ", expected " +
-             (is_padded ? "" : "a multiple of ") + expected + in_spec +
-             (is_padded ? "; " + varlen_spec(spec) + " accepts any number" : "");
-    }
-    case Errc::kStepCount:
-      if (spec.layout == Layout::kRagged) {
-        return list + "has " + found + " steps, but the list that it partitions has " +
-               expected + in_spec;
-      }
-      return list + "has " + found + " steps, expected at most " + expected + in_spec +
-             "; truncate=True drops the rest";
-    case Errc::kValueOutOfRange:
-      return list + "holds " + std::to_string(static_cast<std::int64_t>(fault.found)) +
-             ", which is out of range" + in_spec + "; \"int64\" holds any value";
-    default:
-      return list + "cannot be read: " + describe(fault);
-  }
-}
-
 }  // namespace fastrec

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -33,9 +32,5 @@ struct StepsRead {
 // column. The offset of a fault is in `list`.
 Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, StepsRead read,
                    JoinedMessages* joined, BatchBuilder* batch);
-
-// The message for a fault of a list that is read as `spec` of `schema`.
-std::string describe_steps(const Schema& schema, const ColumnSpec& spec,
-                           const Fault& fault);
 
 }  // namespace fastrec

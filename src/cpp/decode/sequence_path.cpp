@@ -270,10 +270,7 @@ SequencePath::SequencePath(const Schema& schema) : schema_(schema) {
 
 bool SequencePath::decode(BytesWithSlack record, std::size_t row,
                           FeatureDecoder* decoder, BatchBuilder* batch) {
-  if (!back_off_.tries_next()) return false;
-  const bool is_read = read(record.bytes(), row, decoder, batch);
-  back_off_.report(is_read);
-  return is_read;
+  return back_off_.attempt([&] { return read(record.bytes(), row, decoder, batch); });
 }
 
 // Calls `on_value(column, value)` for each column of each entry. Returns false if an
@@ -283,9 +280,9 @@ bool SequencePath::read_entries(Bytes entries, Map* map, OnValue&& on_value) {
   const std::uint8_t* const end = entries.data() + entries.size();
   std::size_t follower = 0;
   for (const std::uint8_t* p = entries.data(); p != end;) {
-    Bytes entry, key, value;
-    p = read_plain_field(p, end, kTagOne, &entry);
-    if (p == nullptr || !find_plain_entry(entry, &key, &value)) return false;
+    Bytes key, value;
+    p = read_plain_entry(p, end, &key, &value);
+    if (p == nullptr) return false;
     const std::uint32_t number = map->keys.find(key, map->followers[follower]);
     if (number == KeyTable::kNone) continue;
     map->followers[follower] = number;

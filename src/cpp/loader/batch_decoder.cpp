@@ -46,7 +46,7 @@ void BatchDecoder::end_row(SchemaState* state, std::size_t row) const {
 // `record` is empty if it could not be read.
 Error BatchDecoder::error_of(const SchemaState& state, const Place& place,
                              const Fault& fault, Bytes record) const {
-  Error of_record = explain(state.decoder, fault, record);
+  Error of_record = explain(*state.schema, fault, record);
   Error error =
       record_error(fault, std::move(of_record.reason), place, *sources_->files);
   error.feature = std::move(of_record.feature);

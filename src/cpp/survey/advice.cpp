@@ -2,6 +2,7 @@
 
 #include <unordered_set>
 
+#include "decode/describe.h"
 #include "survey/foreign.h"
 #include "survey/format.h"
 #include "survey/guess.h"
@@ -118,8 +119,8 @@ std::vector<std::string> names_in(Bytes record, Section section) {
   return names;
 }
 
-Error explain(const ExampleDecoder& decoder, const Fault& fault, Bytes record) {
-  Error error(fault.code, decoder.describe(fault), "");
+Error explain(const Schema& schema, const Fault& fault, Bytes record) {
+  Error error(fault.code, describe(fault, schema), "");
   const bool may_be_foreign = fault.column < 0 || fault.code == Errc::kFeatureMissing;
   std::string foreign = may_be_foreign ? describe_foreign(record) : "";
   if (!foreign.empty()) {
@@ -133,8 +134,7 @@ Error explain(const ExampleDecoder& decoder, const Fault& fault, Bytes record) {
     error.reason = before + "the record" + foreign;
     return error;
   }
-  const ColumnSpec& spec =
-      decoder.schema().columns[static_cast<std::size_t>(fault.column)];
+  const ColumnSpec& spec = schema.columns[static_cast<std::size_t>(fault.column)];
   error.feature = spec.key;
   if (fault.code == Errc::kFeatureMissing) {
     if (!foreign.empty()) {

@@ -9,7 +9,6 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "batch/schema.h"
-#include "decode/decode.h"
 
 namespace fastrec {
 
@@ -17,7 +16,7 @@ namespace fastrec {
 // feature lists if `section` is kLists.
 std::vector<std::string> names_in(Bytes record, Section section);
 
-// Returns the error for a `fault` of `decoder` in `record`, without file and position.
-Error explain(const ExampleDecoder& decoder, const Fault& fault, Bytes record);
+// Returns the error for a `fault` of `record` or a column, without file and position.
+Error explain(const Schema& schema, const Fault& fault, Bytes record);
 
 }  // namespace fastrec

@@ -55,6 +55,15 @@ inline bool find_plain_entry(Bytes entry, Bytes* key, Bytes* feature) noexcept {
   return p != nullptr && read_plain_field(p, end, kTagTwo, feature) == end;
 }
 
+// Reads the entry at `p`. Returns its end, or nullptr.
+inline const std::uint8_t* read_plain_entry(const std::uint8_t* p,
+                                            const std::uint8_t* end, Bytes* key,
+                                            Bytes* feature) noexcept {
+  Bytes entry;
+  p = read_plain_field(p, end, kTagOne, &entry);
+  return p != nullptr && find_plain_entry(entry, key, feature) ? p : nullptr;
+}
+
 // Whether `feature` is exactly one list of `kind`.
 inline bool find_plain_list(Bytes feature, FeatureKind kind, Bytes* list) noexcept {
   const auto tag = static_cast<std::uint8_t>(static_cast<unsigned>(kind) << 3 | 2);
