@@ -16,35 +16,27 @@ namespace {
 // The number of values that are converted at a time, on the stack.
 constexpr std::size_t kPieceValues = 256;
 
-template <typename Int>
-Fault store_as(const std::int64_t* values, std::size_t n, std::uint8_t* target) {
+// Stores integers of at most `kMax`, and advances `*target`.
+template <typename Int, Int kMax = std::numeric_limits<Int>::max()>
+Fault store_as(const std::int64_t* values, std::size_t n, std::uint8_t** target) {
+  std::uint8_t* const first = *target;  // a copy: stores cannot alias it
   for (std::size_t i = 0; i < n; ++i) {
-    if (!std::in_range<Int>(values[i])) {
+    if (!std::in_range<Int>(values[i]) || std::cmp_greater(values[i], kMax)) {
       return {.code = Errc::kValueOutOfRange,
               .found = static_cast<std::uint64_t>(values[i])};
     }
     const auto value = static_cast<Int>(values[i]);
-    std::memcpy(target + i * sizeof value, &value, sizeof value);
+    std::memcpy(first + i * sizeof value, &value, sizeof value);
   }
-  return {};
-}
-
-Fault store_as_bool(const std::int64_t* values, std::size_t n, std::uint8_t* target) {
-  for (std::size_t i = 0; i < n; ++i) {
-    if (values[i] != 0 && values[i] != 1) {
-      return {.code = Errc::kValueOutOfRange,
-              .found = static_cast<std::uint64_t>(values[i])};
-    }
-    target[i] = static_cast<std::uint8_t>(values[i]);
-  }
+  *target = first + n * sizeof(Int);
   return {};
 }
 
 Fault store_int64(const std::int64_t* values, std::size_t n, DType dtype,
-                  std::uint8_t* target) {
+                  std::uint8_t** target) {
   switch (dtype) {
     case DType::kBool:
-      return store_as_bool(values, n, target);
+      return store_as<std::uint8_t, 1>(values, n, target);
     case DType::kInt8:
       return store_as<std::int8_t>(values, n, target);
     case DType::kInt16:
@@ -64,53 +56,40 @@ Fault store_int64(const std::int64_t* values, std::size_t n, DType dtype,
   }
 }
 
-std::size_t int_bytes(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-    case DType::kInt8:
-    case DType::kUint8:
-      return 1;
-    case DType::kInt16:
-    case DType::kUint16:
-      return 2;
-    case DType::kInt32:
-    case DType::kUint32:
-      return 4;
-    default:
-      return 8;
-  }
-}
-
-// Decodes the first `n` values of `run` as Int, without conversion. Returns their end,
-// or nullptr.
+// Decodes the first `n` values of `run` as Int, without conversion, and advances
+// `*target`. Returns the end of the values, or nullptr.
 template <typename Int>
-const std::uint8_t* decode_directly(Bytes run, std::size_t n, std::uint8_t* target,
+const std::uint8_t* decode_directly(Bytes run, std::size_t n, std::uint8_t** target,
                                     Errc* errc) {
-  assert(reinterpret_cast<std::uintptr_t>(target) % alignof(Int) == 0);
-  return decode_varints(run, n, reinterpret_cast<Int*>(target), errc);
+  assert(reinterpret_cast<std::uintptr_t>(*target) % alignof(Int) == 0);
+  auto* const values = reinterpret_cast<Int*>(*target);
+  *target += n * sizeof(Int);
+  return decode_varints(run, n, values, errc);
 }
 
-// Decodes the first `n` values of `run`. Returns their end, or nullptr with a fault.
+// Decodes the first `n` values of `run`, and advances `*target`. Returns the end of the
+// values, or nullptr with a fault; `*target` is then unspecified.
 const std::uint8_t* decode_run_of_ints(Bytes run, std::size_t n, DType dtype,
-                                       std::uint8_t* target, Fault* fault) {
+                                       std::uint8_t** target, Fault* fault) {
   if (dtype == DType::kInt64) {
     return decode_directly<std::int64_t>(run, n, target, &fault->code);
   }
   if (dtype == DType::kInt32) {
+    std::uint8_t* const first = *target;
     const std::uint8_t* after =
         decode_directly<std::int32_t>(run, n, target, &fault->code);
     if (after != nullptr || fault->code != Errc::kValueOutOfRange) return after;
-    // Decodes again, to find the value that is out of range.
+    *target = first;  // decodes again, to find the value that is out of range
   }
   std::int64_t piece[kPieceValues];
-  for (std::size_t done = 0; done < n;) {
-    const std::size_t n_piece = std::min(n - done, kPieceValues);
+  while (n > 0) {
+    const std::size_t n_piece = std::min(n, kPieceValues);
     const std::uint8_t* after = decode_varints(run, n_piece, piece, &fault->code);
     if (after == nullptr) return nullptr;
-    *fault = store_int64(piece, n_piece, dtype, target + done * int_bytes(dtype));
+    *fault = store_int64(piece, n_piece, dtype, target);
     if (*fault) return nullptr;
     run = run.subspan(static_cast<std::size_t>(after - run.data()));
-    done += n_piece;
+    n -= n_piece;
   }
   return run.data();
 }
@@ -235,7 +214,8 @@ bool decode_plain_numbers(Bytes run, FeatureKind kind, std::size_t n, DType dtyp
                           std::uint8_t* target) {
   if (kind == FeatureKind::kInt64) {
     Fault fault;
-    return decode_run_of_ints(run, n, dtype, target, &fault) == run.data() + run.size();
+    return decode_run_of_ints(run, n, dtype, &target, &fault) ==
+           run.data() + run.size();
   }
   if (run.size() != n * sizeof(float)) return false;
   decode_run_of_floats(run, dtype, target);
@@ -267,8 +247,7 @@ Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,
   while (n > 0 && runs.next(&run)) {
     const std::size_t n_run = count_varints(run);
     Fault fault;
-    if (decode_run_of_ints(run, n_run, dtype, target, &fault) == nullptr) return fault;
-    target += n_run * int_bytes(dtype);
+    if (decode_run_of_ints(run, n_run, dtype, &target, &fault) == nullptr) return fault;
     n -= n_run;
   }
   return {};
