@@ -1,4 +1,4 @@
-// The fast ways of reading beside the reference.
+// The fast ways of reading, compared with the reference.
 //
 // Goal: whatever the records are, and whatever came before them, both ways give the
 // same columns or the same fault. Method: runs of records of one writer or of several,
@@ -225,7 +225,7 @@ class Writer {
   }
 
   std::string entry(const std::string& key) {
-    ColumnSpec spec;  // of what nobody asks for
+    ColumnSpec spec;  // of a key that no column reads
     spec.kind = FeatureKind::kBytes;
     const auto found = std::ranges::find(schema_->columns, key, &ColumnSpec::key);
     if (found != schema_->columns.end()) spec = *found;
