@@ -363,6 +363,14 @@ def test_a_failing_look_for_an_index_hardly_delays_data(server: ObjectServer) ->
     assert len(looks) == 2
 
 
+def test_objects_that_are_listed_twice_are_indexed(server: ObjectServer) -> None:
+    server.objects = {f"{i}.tfrecord": shard(i, bytes) for i in range(2)}
+    urls = [f"{server.url}/{key}" for key in server.objects] * 2
+    dataset = open_dataset(urls)
+    assert numbers(dataset) == [*range(2 * N_ROWS)] * 2
+    assert len(open_dataset(urls)) == 4 * N_ROWS
+
+
 def test_pieces_are_the_object(server: ObjectServer) -> None:
     data = np.random.default_rng(1).bytes(9_000_001)
     server.objects["x"] = data

@@ -232,6 +232,8 @@ def keep_indexes(
 ) -> None:
     """Cache the indexes of files in one index file, if the cache is writable."""
     found = FileIndexes(paths, None, IndexPlace(index_dir))
+    if len(found.missing) < len(paths):  # files that are listed twice
+        indexes = _core.Indexes([indexes[i] for i in found.missing.tolist()])
     found.add(found.missing, indexes)
     found.save()
 
