@@ -70,7 +70,7 @@ def synthesize(folder: Path, n_files: int, n_records: int) -> float:
         status = path.stat()
         indexes.append(
             _core.Index.from_offsets(
-                of_file, status.st_size, status.st_mtime_ns, os.fsencode(path)
+                of_file, (status.st_size, status.st_mtime_ns), os.fsencode(path)
             )
         )
         names.append(str(path))
@@ -86,15 +86,13 @@ def synthesize(folder: Path, n_files: int, n_records: int) -> float:
 def make_real(folder: Path, dataset: fr.Dataset, records: np.ndarray) -> None:
     """Write the contents of these records, keeping the times of their files."""
     contents = patterns(folder, 0)
-    sizes = dataset._source.catalog().frame_bytes(records).tolist()
-    places = zip(dataset._source.places(records), sizes, strict=True)
-    for (file, _, begin), size in places:
+    for file, _, begin, end in dataset._source.places(records).tolist():
         path = Path(dataset.files[file])
         before = path.stat()
         with contents[file % N_PATTERNS].open("rb") as source, path.open("r+b") as to:
             source.seek(begin)
             to.seek(begin)
-            to.write(source.read(size))
+            to.write(source.read(end - begin))
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 

@@ -66,13 +66,13 @@ PYTHON_ROOMS = [
 LINES = {
     "src/cpp/base": 795,
     "src/cpp/batch": 1650,
-    "src/cpp/bindings": 4700,
+    "src/cpp/bindings": 4540,
     "src/cpp/crc32c": 1070,
     "src/cpp/decode": 3445,
     "src/cpp/encode": 840,
     "src/cpp/file": 2040,
     "src/cpp/loader": 2600,
-    "src/cpp/record": 3890,
+    "src/cpp/record": 3940,
     "src/cpp/survey": 1240,
     "src/cpp/wire": 2210,
     "src/fastrec": 3700,
@@ -192,7 +192,7 @@ def test_the_bindings_have_few_loops() -> None:
         for file in CPP_FILES
         if room_of(file) == "bindings"
     )
-    assert len(re.findall(r"\b(?:for|while) \(", text)) <= 88
+    assert len(re.findall(r"\b(?:for|while) \(", text)) <= 73
 
 
 @cpp

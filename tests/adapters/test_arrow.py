@@ -324,15 +324,15 @@ def test_memory_is_not_used_again_while_a_table_has_it(data: DataSets) -> None:
 def test_memory_is_used_again_when_a_table_is_gone(data: DataSets) -> None:
     loader = data.of((40,)).loader(40, num_threads=0)
     made = record_batch(next(iter(loader)))
-    n_idle = loader._pool.stats()[1]
+    n_idle = loader._pool.n_idle
     part = made["n"][3:5]
     del made
     gc.collect()
     assert part.to_pylist() == [3, 4]
-    n_idle_but_one = loader._pool.stats()[1]
+    n_idle_but_one = loader._pool.n_idle
     del part
     gc.collect()
-    assert n_idle <= n_idle_but_one < loader._pool.stats()[1]
+    assert n_idle <= n_idle_but_one < loader._pool.n_idle
 
 
 # Threads without the GIL.
@@ -392,12 +392,12 @@ def test_blocks_go_back_to_their_pool_without_the_gil(data: DataSets) -> None:
     _, capsule = fr.arrow.RecordBatch(batch).__arrow_c_array__()
     del batch
     gc.collect()
-    n_idle = loader._pool.stats()[1]
+    n_idle = loader._pool.n_idle
     array = c_array(capsule)
     assert array.length == 40
     release_elsewhere(array)
     assert array.release is None
-    assert loader._pool.stats()[1] > n_idle
+    assert loader._pool.n_idle > n_idle
 
 
 class Watched(np.ndarray[Any, Any]):

@@ -124,6 +124,27 @@ TEST_P(ReaderTest, MoreFilesThanAReaderCaches) {
   }
 }
 
+TEST_P(ReaderTest, FramesAreCopiedToTheirBegins) {
+  write(1, 4);
+  const std::vector<Place> places = places_of({2, 0});
+  const std::size_t sizes[] = {places[0].frame.size(), places[1].frame.size()};
+  std::vector<std::uint8_t> into(sizes[0] + sizes[1] + 1);
+  const FrameRuns frames = testing::frames_of(places);
+  const std::int64_t begins[] = {static_cast<std::int64_t>(sizes[1]) + 1, 1};
+  copy_frames(files_, frames, begins, into);
+  EXPECT_EQ(into[0], 0);
+  EXPECT_EQ(as_text(Bytes(into).subspan(1 + kHeaderBytes, payloads_[0].size())),
+            payloads_[0]);
+  EXPECT_EQ(
+      as_text(Bytes(into).last(sizes[0]).subspan(kHeaderBytes, payloads_[2].size())),
+      payloads_[2]);
+  for (const std::int64_t begin : {begins[0] + 1, std::int64_t{-1}}) {
+    const std::int64_t outside[] = {begin, 1};
+    EXPECT_THROW(copy_frames(files_, frames, outside, into), std::out_of_range);
+  }
+  EXPECT_THROW(copy_frames(files_, frames, {}, into), std::invalid_argument);
+}
+
 TEST_P(ReaderTest, InvalidPlacesAreFaultsAndDoNotAffectTheirNeighbours) {
   write(2, 100);
   const std::uint64_t size = files_->open(0)->size();

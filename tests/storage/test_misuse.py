@@ -68,8 +68,7 @@ def test_a_forged_index_delivers_only_frames_of_its_file(
     for offsets in forged_offsets(data, n_runs(40)):
         index = _core.Index.from_offsets(
             np.array(offsets, np.uint64),
-            state.st_size,
-            state.st_mtime_ns,
+            (state.st_size, state.st_mtime_ns),
             os.fsencode(path),
         )
         # The name of a single file in its index is a dot.

@@ -11,70 +11,19 @@
 #include <array>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "batch/column.h"
 #include "batch/schema.h"
+#include "bindings/casters.h"
 #include "bindings/rows.h"
-#include "loader/batch_decoder.h"
 #include "record/catalog.h"
-#include "record/examination.h"
-#include "record/recovery.h"
-
-namespace fastrec {
-
-namespace py = pybind11;
-
-// Converts between an enum with Names and str.
-template <typename Enum>
-struct NameCaster {
-  PYBIND11_TYPE_CASTER(Enum, py::detail::const_name("str"));
-
-  bool load(py::handle source, bool) {
-    if (!PyUnicode_Check(source.ptr())) return false;
-    const auto text = source.cast<std::string>();
-    const std::optional<Enum> found = named<Enum>(text);
-    if (!found) throw py::value_error("unknown option '" + text + "'");
-    value = *found;
-    return true;
-  }
-
-  static py::handle cast(Enum source, py::return_value_policy, py::handle) {
-    return py::str(name_of(source)).release();
-  }
-};
-
-}  // namespace fastrec
-
-namespace pybind11::detail {
-
-template <>
-struct type_caster<fastrec::Content> : fastrec::NameCaster<fastrec::Content> {};
-template <>
-struct type_caster<fastrec::FeatureKind> : fastrec::NameCaster<fastrec::FeatureKind> {};
-template <>
-struct type_caster<fastrec::Io> : fastrec::NameCaster<fastrec::Io> {};
-template <>
-struct type_caster<fastrec::Layout> : fastrec::NameCaster<fastrec::Layout> {};
-template <>
-struct type_caster<fastrec::RowPolicy> : fastrec::NameCaster<fastrec::RowPolicy> {};
-template <>
-struct type_caster<fastrec::PartitionKind>
-    : fastrec::NameCaster<fastrec::PartitionKind> {};
-template <>
-struct type_caster<fastrec::Recovery> : fastrec::NameCaster<fastrec::Recovery> {};
-template <>
-struct type_caster<fastrec::Section> : fastrec::NameCaster<fastrec::Section> {};
-
-}  // namespace pybind11::detail
+#include "record/frame_runs.h"
 
 namespace fastrec {
 
@@ -100,52 +49,23 @@ void check_process(int process_id);
 
 // Decodes UTF-8; invalid bytes become backslash escapes.
 py::object to_text(const std::string& text);
+py::list to_texts(const std::vector<std::string>& texts);
 
 // The Python exception for `error`.
 py::object exception_of(const Error& error);
 
-// A fastrec.on_error.SkippedSpan of bytes [begin, end); `fields` are keyword arguments.
-py::object skipped_span(std::uint64_t begin, std::uint64_t end, const Error& error,
-                        const py::dict& fields);
-
-// A list of SkippedSpan.
-py::list to_list(std::span<const SkippedSpan> gaps);
-
-// (number of records, a list of SkippedSpan).
-py::tuple to_tuple(const Findings& findings);
-
-// The contiguous buffer of a Python object, whose size cannot change meanwhile. Throws
-// BufferError or ValueError if it is strided.
-class BufferView {
- public:
-  explicit BufferView(py::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) {
-      throw py::error_already_set();
-    }
-  }
-  ~BufferView() { PyBuffer_Release(&view_); }
-  BufferView(const BufferView&) = delete;
-  BufferView& operator=(const BufferView&) = delete;
-
-  Bytes bytes() const noexcept {
-    return {static_cast<const std::uint8_t*>(view_.buf),
-            static_cast<std::size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_;
-};
+// Releases the GIL during `action`.
+template <typename Action>
+auto without_gil(const Action& action) {
+  const py::gil_scoped_release released;
+  return action();
+}
 
 using Int64Array = py::array_t<std::int64_t, py::array::c_style>;
 
 template <typename T>
 py::array_t<T> array_of(const std::vector<T>& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
-}
-
-template <typename T>
-std::span<const T> span_of(const py::array_t<T, py::array::c_style>& array) {
-  return {array.data(), static_cast<std::size_t>(array.size())};
 }
 
 // A pointer that threads without the GIL may release. The object is leaked after the
@@ -176,8 +96,14 @@ class PythonError : public std::exception {
   std::shared_ptr<py::object> error_;
 };
 
+// Numbers of records, or positions.
+using Numbers = std::span<const std::int64_t>;
+
 // The frames of `numbers`, each of which must be in [0, catalog.size()).
-FrameRuns frames_of(const Catalog& catalog, const Int64Array& numbers);
+FrameRuns frames_of(const Catalog& catalog, Numbers numbers);
+
+// An array of shape (records, 4): file, record in the file, begin and end of its frame.
+Int64Array places_array(const FrameRuns& frames);
 
 // Creates the NumPy arrays of a schema as views of the blocks of a batch.
 class ArrayMaker {

@@ -1,5 +1,3 @@
-#include <pybind11/stl.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -10,6 +8,21 @@
 #include "file/buffer.h"
 #include "survey/advice.h"
 #include "survey/foreign.h"
+
+namespace pybind11::detail {
+
+template <>
+struct type_caster<fastrec::Partition>
+    : fastrec::TupleCaster<fastrec::Partition, &fastrec::Partition::kind,
+                           &fastrec::Partition::column,
+                           &fastrec::Partition::uniform_length> {};
+template <>
+struct type_caster<fastrec::RowRule::Indices>
+    : fastrec::TupleCaster<fastrec::RowRule::Indices,
+                           &fastrec::RowRule::Indices::column,
+                           &fastrec::RowRule::Indices::size> {};
+
+}  // namespace pybind11::detail
 
 namespace fastrec {
 namespace {
@@ -45,21 +58,6 @@ void set_default(const py::object& value, ColumnSpec* spec) {
   } else {
     spec->default_strings = value.cast<std::vector<std::string>>();
   }
-}
-
-RowRule rule_of(const py::handle& rule) {
-  RowRule result;
-  result.values = rule.attr("values").cast<std::size_t>();
-  for (const py::handle item : rule.attr("partitions")) {
-    const auto [kind, column, length] =
-        item.cast<std::tuple<PartitionKind, std::size_t, std::uint64_t>>();
-    result.partitions.push_back({kind, column, length});
-  }
-  for (const py::handle item : rule.attr("indices")) {
-    const auto [column, size] = item.cast<std::tuple<std::size_t, std::int64_t>>();
-    result.indices.push_back({column, size});
-  }
-  return result;
 }
 
 }  // namespace
@@ -98,7 +96,12 @@ BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
                column.attr("has_lengths").cast<bool>());
     schema->columns.push_back(std::move(spec));
   }
-  for (const py::handle& rule : rules) schema->rules.push_back(rule_of(rule));
+  for (const py::handle& rule : rules) {
+    schema->rules.push_back(
+        {rule.attr("values").cast<std::size_t>(),
+         rule.attr("partitions").cast<std::vector<Partition>>(),
+         rule.attr("indices").cast<std::vector<RowRule::Indices>>()});
+  }
   schema_ = std::move(schema);
 }
 
@@ -245,12 +248,7 @@ void register_features(py::module_& m) {
            py::arg("columns"), py::arg("rules") = py::list(),
            py::arg("compose") = py::none(), py::arg("source") = "")
       .def("parse_row", &BoundSchema::parse_row, py::arg("pool"), py::arg("record"));
-  m.def(
-      "has_feature_lists",
-      [](const py::buffer& record) {
-        return has_feature_lists(BufferView(record).bytes());
-      },
-      py::arg("record"));
+  m.def("has_feature_lists", &has_feature_lists, py::arg("record"));
   m.def("parse_examples", &parse_examples, py::arg("schema"), py::arg("pool"),
         py::arg("examples"));
 }

@@ -1,5 +1,3 @@
-#include <pybind11/stl.h>
-
 #include <algorithm>
 #include <chrono>
 #include <mutex>
@@ -55,10 +53,8 @@ class BoundSources {
     py::list result;
     for (const AbsentColumn& absent :
          sources_->watch->take_absent(n_delivered, epoch_records)) {
-      py::list names;
-      for (const std::string& name : absent.names) names.append(to_text(name));
-      result.append(
-          py::make_tuple(absent.schema, absent.column, absent.n_records, names));
+      result.append(py::make_tuple(absent.schema, absent.column, absent.n_records,
+                                   to_texts(absent.names)));
     }
     return result;
   }
@@ -81,18 +77,6 @@ class BoundSources {
   std::shared_ptr<const Sources> sources_;
   py::list schemas_;
 };
-
-// The frames of rows that cannot be read, as SkippedSpan.
-py::list skipped_spans(const std::vector<UnreadableRow>& unreadable_rows) {
-  py::list list;
-  for (const UnreadableRow& row : unreadable_rows) {
-    py::dict fields;
-    fields["records"] = 1;
-    fields["row"] = row.row;
-    list.append(skipped_span(row.frame.offset, row.frame.end(), row.error, fields));
-  }
-  return list;
-}
 
 // A pipeline that Python owns. It is destroyed without the GIL, and leaked in a forked
 // process, where its threads do not exist and its locks may be held forever.
@@ -124,37 +108,24 @@ class BoundPipeline {
     Delivery delivery;
     swap_last(&delivery);  // reuse its memory
     if (!wait(&delivery)) return py::none();
-    py::object result =
-        py::make_tuple(sources_.cast<const BoundSources&>().arrays(&delivery.parts),
-                       delivery.step, delivery.n_rows, delivery.n_valid,
-                       delivery.n_bytes, skipped_spans(delivery.unreadable_rows));
+    py::object result = py::make_tuple(
+        sources_.cast<const BoundSources&>().arrays(&delivery.parts), delivery.step,
+        delivery.n_rows, delivery.n_valid, delivery.n_bytes, delivery.unreadable_rows);
     swap_last(&delivery);
     return result;
   }
 
-  // Returns an int64 array of shape (records, 4) for the last batch: file, record in
-  // the file, begin and end of its frame.
+  // See places_array(), for the last batch.
   Int64Array places() const {
     const std::lock_guard lock(mutex_);
-    const std::size_t n_records = last_.frames.size();
-    Int64Array array({static_cast<py::ssize_t>(n_records), py::ssize_t{4}});
-    std::int64_t* out = array.mutable_data();
-    PlaceCursor places(&last_.frames);
-    for (std::size_t i = 0; i < n_records; ++i) {
-      const Place place = places.at(i);
-      *out++ = static_cast<std::int64_t>(place.file);
-      *out++ = static_cast<std::int64_t>(place.record);
-      *out++ = static_cast<std::int64_t>(place.frame.offset);
-      *out++ = static_cast<std::int64_t>(place.frame.end());
-    }
-    return array;
+    return places_array(last_.frames);
   }
 
   std::int64_t helping_ns() const noexcept { return pipeline_->helping().count(); }
   std::int64_t starving_ns() const noexcept { return pipeline_->starving().count(); }
 
   // [(begin, end, exception)]: the bytes that were skipped since the last call.
-  py::list take_gaps() { return to_list(pipeline_->take_gaps()); }
+  std::vector<SkippedSpan> take_gaps() { return pipeline_->take_gaps(); }
 
   // [(file, offsets)]: the remote files that were walked to their end since the last
   // call, the offsets of their frames, and the end of the last one.
@@ -184,12 +155,7 @@ class BoundPipeline {
     constexpr std::chrono::milliseconds kPatience(50);
     pool_->replenish();
     while (true) {
-      Pipeline::Outcome outcome;
-      {
-        const py::gil_scoped_release released;
-        outcome = pipeline_->next(kPatience, delivery);
-      }
-      switch (outcome) {
+      switch (without_gil([&] { return pipeline_->next(kPatience, delivery); })) {
         case Pipeline::Outcome::kBatch:
           return true;
         case Pipeline::Outcome::kEnd:
@@ -314,19 +280,17 @@ class RowReader {
 
 // Returns (parts, unreadable_rows).
 py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
-                         std::shared_ptr<BlockPool> pool, const Int64Array& numbers,
+                         std::shared_ptr<BlockPool> pool, Numbers numbers,
                          std::size_t n_rows, RowPolicy row_policy) {
   const FrameRuns frames = frames_of(catalog, numbers);
-  std::vector<Part> parts;
   std::vector<UnreadableRow> unreadable_rows;
   pool->replenish();
-  {
-    const py::gil_scoped_release released;
+  std::vector<Part> parts = without_gil([&] {
     BatchDecoder decoder(sources.sources(), std::move(pool));
-    parts = decoder.decode(frames, std::max(n_rows, frames.size()), nullptr, row_policy,
-                           &unreadable_rows);
-  }
-  return py::make_tuple(sources.arrays(&parts), skipped_spans(unreadable_rows));
+    return decoder.decode(frames, std::max(n_rows, frames.size()), nullptr, row_policy,
+                          &unreadable_rows);
+  });
+  return py::make_tuple(sources.arrays(&parts), unreadable_rows);
 }
 
 }  // namespace

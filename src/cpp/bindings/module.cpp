@@ -1,6 +1,3 @@
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
-
 #include <cerrno>
 #include <exception>
 #include <optional>
@@ -18,10 +15,6 @@ namespace {
 py::object path_object(const std::string& path) {
   return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefaultAndSize(
       path.data(), static_cast<py::ssize_t>(path.size())));
-}
-
-py::object number_or_none(const std::optional<std::uint64_t>& number) {
-  return number ? py::object(py::int_(*number)) : py::object(py::none());
 }
 
 void raise_in_python(const Error& error) {
@@ -47,15 +40,13 @@ void translate(std::exception_ptr pending) {
   }
 }
 
-std::uint32_t checksum(const py::buffer& data, const std::optional<std::string>& name) {
-  const BufferView view(data);
+std::uint32_t checksum(Bytes data, const std::optional<std::string>& name) {
   const Crc32cKernel* chosen = name ? nullptr : &crc32c_kernel();
   for (const Crc32cKernel& kernel : crc32c_kernels()) {
     if (name && *name == kernel.name) chosen = &kernel;
   }
   if (chosen == nullptr) throw py::value_error("unknown crc32c kernel '" + *name + "'");
-  const py::gil_scoped_release released;
-  return chosen->extend(0, view.bytes());
+  return without_gil([&] { return chosen->extend(0, data); });
 }
 
 }  // namespace
@@ -63,6 +54,12 @@ std::uint32_t checksum(const py::buffer& data, const std::optional<std::string>&
 py::object to_text(const std::string& text) {
   return py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
       text.data(), static_cast<py::ssize_t>(text.size()), "backslashreplace"));
+}
+
+py::list to_texts(const std::vector<std::string>& texts) {
+  py::list list;
+  for (const std::string& text : texts) list.append(to_text(text));
+  return list;
 }
 
 py::object exception_of(const Error& error) {
@@ -75,13 +72,11 @@ py::object exception_of(const Error& error) {
       error.path.empty() ? py::object(py::none()) : path_object(error.path);
   py::object reason = to_text(error.reason);
   if (error.code == Errc::kFeatureMissing) {
-    py::list names;
-    for (const std::string& name : error.names) names.append(to_text(name));
     reason = py::module_::import("fastrec.features.missing")
-                 .attr("reason")(reason, feature, names, error.advice);
+                 .attr("reason")(reason, feature, to_texts(error.names), error.advice);
   }
-  return type(reason, path, number_or_none(error.record), number_or_none(error.offset),
-              feature, py::arg("code") = code_name(error.code));
+  return type(reason, path, error.record, error.offset, feature,
+              py::arg("code") = code_name(error.code));
 }
 
 }  // namespace fastrec
@@ -119,8 +114,7 @@ PYBIND11_MODULE_EXEC(_core_of_main, m) {
   m.attr("__version__") = FASTREC_VERSION;
   m.def("crc32c", &checksum, py::arg("data"), py::arg("kernel") = py::none());
   m.def(
-      "masked_crc32c",
-      [](const py::buffer& data) { return crc32c_mask(checksum(data, {})); },
+      "masked_crc32c", [](Bytes data) { return crc32c_mask(checksum(data, {})); },
       py::arg("data"));
   m.def("crc32c_kernels", [] {
     py::list names;

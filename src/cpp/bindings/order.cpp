@@ -1,12 +1,8 @@
 #include "loader/order.h"
 
-#include <pybind11/stl.h>
-
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,11 +12,25 @@
 #include "loader/step_grid.h"
 #include "loader/window.h"
 
+namespace pybind11::detail {
+
+template <>
+struct type_caster<fastrec::MixComponent>
+    : fastrec::TupleCaster<fastrec::MixComponent, &fastrec::MixComponent::n_records,
+                           &fastrec::MixComponent::weight,
+                           &fastrec::MixComponent::shuffle> {};
+template <>
+struct type_caster<fastrec::PositionRange>
+    : fastrec::TupleCaster<fastrec::PositionRange, &fastrec::PositionRange::first,
+                           &fastrec::PositionRange::count> {};
+
+}  // namespace pybind11::detail
+
 namespace fastrec {
 namespace {
 
-std::vector<std::uint64_t> from_array(const Int64Array& numbers) {
-  return {numbers.data(), numbers.data() + numbers.size()};
+std::vector<std::uint64_t> from_array(Numbers numbers) {
+  return {numbers.begin(), numbers.end()};
 }
 
 Int64Array to_array(const std::vector<std::uint64_t>& numbers) {
@@ -29,7 +39,7 @@ Int64Array to_array(const std::vector<std::uint64_t>& numbers) {
   return array;
 }
 
-Int64Array records_at(const Order& order, const Int64Array& positions) {
+Int64Array records_at(const Order& order, Numbers positions) {
   std::vector<std::uint64_t> numbers = from_array(positions);
   for (const std::uint64_t position : numbers) {
     if (position >= order.size()) {
@@ -37,23 +47,8 @@ Int64Array records_at(const Order& order, const Int64Array& positions) {
                             ", got " + std::to_string(position));
     }
   }
-  {
-    const py::gil_scoped_release released;
-    order.to_records(numbers);
-  }
+  without_gil([&] { order.to_records(numbers); });
   return to_array(numbers);
-}
-
-std::shared_ptr<const Order> mixed_order(
-    const std::vector<std::tuple<std::uint64_t, double, Shuffle>>& components,
-    std::uint64_t length, std::uint64_t run, std::uint64_t draw_seed,
-    std::uint64_t seed, std::uint64_t epoch) {
-  std::vector<MixComponent> core_components;
-  for (const auto& [n_records, weight, shuffle] : components) {
-    core_components.push_back({n_records, weight, shuffle});
-  }
-  return std::make_shared<MixedOrder>(std::move(core_components), length, run,
-                                      draw_seed, seed, epoch);
 }
 
 void check_step(const StepGrid& grid, std::uint64_t step) {
@@ -77,46 +72,37 @@ void register_order(py::module_& m) {
           py::arg("block_records"), py::arg("n_lanes"));
 
   py::class_<Order, std::shared_ptr<Order>>(m, "Order")
-      .def_static(
-          "of",
-          [](const Shuffle& shuffle, std::uint64_t n_records, std::uint64_t seed,
-             std::uint64_t epoch, std::uint64_t stream) {
-            return std::const_pointer_cast<Order>(
-                make_order(shuffle, n_records, seed, epoch, stream));
-          },
-          py::arg("shuffle"), py::arg("n_records"), py::arg("seed"), py::arg("epoch"),
-          py::arg("stream") = 0)
+      .def_static("of", &make_order, py::arg("shuffle"), py::arg("n_records"),
+                  py::arg("seed"), py::arg("epoch"), py::arg("stream") = 0)
       .def_static(
           "listed",
-          [](const Int64Array& records) -> std::shared_ptr<Order> {
+          [](Numbers records) -> std::shared_ptr<Order> {
             return std::make_shared<ListedOrder>(from_array(records));
           },
           py::arg("records"))
       .def_static(
           "mixed",
-          [](const std::vector<std::tuple<std::uint64_t, double, Shuffle>>& components,
-             std::uint64_t length, std::uint64_t run, std::uint64_t draw_seed,
-             std::uint64_t seed, std::uint64_t epoch) {
-            return std::const_pointer_cast<Order>(
-                mixed_order(components, length, run, draw_seed, seed, epoch));
+          [](std::vector<MixComponent> components, std::uint64_t length,
+             std::uint64_t run, std::uint64_t draw_seed, std::uint64_t seed,
+             std::uint64_t epoch) -> std::shared_ptr<Order> {
+            return std::make_shared<MixedOrder>(std::move(components), length, run,
+                                                draw_seed, seed, epoch);
           },
           py::arg("components"), py::arg("length"), py::arg("run"),
           py::arg("draw_seed"), py::arg("seed"), py::arg("epoch"))
       .def_static(
           "window",
-          [](const Int64Array& firsts, const Int64Array& counts, std::uint64_t n_slots,
-             std::uint64_t seed, std::uint64_t epoch,
-             std::uint64_t stream) -> std::shared_ptr<Order> {
-            const std::vector<std::uint64_t> begins = from_array(firsts);
-            const std::vector<std::uint64_t> sizes = from_array(counts);
-            if (begins.size() != sizes.size() || n_slots == 0) {
+          [](Numbers firsts, Numbers counts, std::uint64_t n_slots, std::uint64_t seed,
+             std::uint64_t epoch, std::uint64_t stream) -> std::shared_ptr<Order> {
+            if (firsts.size() != counts.size() || n_slots == 0) {
               throw py::value_error(
                   "firsts and counts must have one length, and n_slots must be "
                   "positive");
             }
             std::vector<RecordRange> runs;
-            for (std::size_t i = 0; i < begins.size(); ++i) {
-              runs.push_back({begins[i], sizes[i]});
+            for (std::size_t i = 0; i < firsts.size(); ++i) {
+              runs.push_back({static_cast<std::uint64_t>(firsts[i]),
+                              static_cast<std::uint64_t>(counts[i])});
             }
             return std::make_shared<WindowOrder>(std::move(runs), n_slots,
                                                  key_of(seed, epoch, stream));
@@ -131,21 +117,14 @@ void register_order(py::module_& m) {
       .def(py::init([](std::uint64_t n_positions, std::uint64_t batch_size,
                        std::uint64_t phase, bool drop_last, bool pad_last,
                        std::uint64_t rank, std::uint64_t world_size,
-                       std::uint64_t n_lanes, const std::optional<Int64Array>& bounds) {
+                       std::uint64_t n_lanes, Numbers bounds) {
              if (batch_size == 0 || phase >= batch_size || phase > n_positions ||
                  rank >= world_size || n_lanes == 0) {
                throw py::value_error("invalid arguments of StepGrid");
              }
-             return StepGrid{
-                 n_positions,
-                 batch_size,
-                 phase,
-                 drop_last,
-                 pad_last,
-                 rank,
-                 world_size,
-                 n_lanes,
-                 bounds ? from_array(*bounds) : std::vector<std::uint64_t>()};
+             return StepGrid{n_positions, batch_size, phase,
+                             drop_last,   pad_last,   rank,
+                             world_size,  n_lanes,    from_array(bounds)};
            }),
            py::kw_only(), py::arg("n_positions"), py::arg("batch_size"),
            py::arg("phase") = 0, py::arg("drop_last") = false,
@@ -157,8 +136,7 @@ void register_order(py::module_& m) {
           "range",
           [](const StepGrid& grid, std::uint64_t step) {
             check_step(grid, step);
-            const PositionRange range = grid.range(step);
-            return py::make_tuple(range.first, range.count);
+            return grid.range(step);
           },
           py::arg("step"))
       .def(

@@ -1,5 +1,3 @@
-#include <pybind11/stl.h>
-
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -12,6 +10,17 @@
 #include "bindings/bindings.h"
 #include "file/range_requests.h"
 
+namespace pybind11::detail {
+
+template <>
+struct type_caster<fastrec::RangeRequest>
+    : fastrec::TupleCaster<fastrec::RangeRequest, &fastrec::RangeRequest::id,
+                           &fastrec::RangeRequest::file, &fastrec::RangeRequest::begin,
+                           &fastrec::RangeRequest::end,
+                           &fastrec::RangeRequest::needs_fetcher> {};
+
+}  // namespace pybind11::detail
+
 namespace fastrec {
 namespace {
 
@@ -23,49 +32,34 @@ void check_signals() {
 }
 
 // Leaks the requests in a forked process, where their locks may be held forever.
-std::shared_ptr<RangeRequests> make_requests(
-    const std::vector<std::pair<std::uint64_t, std::int64_t>>& versions,
-    std::uint64_t memory_bytes) {
-  std::vector<FileIdentity> files;
-  for (const auto& [size, mtime_ns] : versions) files.push_back({size, mtime_ns});
-  return {new RangeRequests({.memory_bytes = memory_bytes}, std::move(files)),
+std::shared_ptr<RangeRequests> make_requests(std::vector<FileIdentity> versions,
+                                             std::uint64_t memory_bytes) {
+  return {new RangeRequests({.memory_bytes = memory_bytes}, std::move(versions)),
           [creator = process_id()](const RangeRequests* requests) {
             if (process_id() == creator) delete requests;
           }};
 }
 
-// (id, file, begin, end, needs_fetcher), or None if there is none within `patience_ms`.
-py::object take(RangeRequests& requests, std::optional<int> patience_ms) {
+// Returns None if there is no request within `patience_ms`.
+std::optional<RangeRequest> take(RangeRequests& requests,
+                                 std::optional<int> patience_ms) {
   std::optional<std::chrono::milliseconds> patience;
   if (patience_ms) patience = std::chrono::milliseconds(*patience_ms);
-  std::optional<RangeRequest> taken;
-  {
-    const py::gil_scoped_release without_gil;
-    taken = requests.take(patience);
-  }
-  if (!taken) return py::none();
-  return py::make_tuple(taken->id, taken->file, taken->begin, taken->end,
-                        taken->needs_fetcher);
+  return requests.take(patience);
 }
 
 // Keeps the buffer of `data`, which must not change.
 void complete(RangeRequests& requests, std::uint64_t id, const py::buffer& data) {
   auto view = owned_by_python(std::make_unique<BufferView>(data));
   const Bytes bytes = view->bytes();
-  const py::gil_scoped_release without_gil;
+  const py::gil_scoped_release released;
   requests.complete(id, bytes, std::move(view));
 }
 
 void fail(RangeRequests& requests, std::uint64_t id, py::object error) {
   const PythonError failure(std::move(error));
-  const py::gil_scoped_release without_gil;
+  const py::gil_scoped_release released;
   requests.fail(id, std::make_exception_ptr(failure));
-}
-
-// (requests, bytes, nanoseconds that readers waited).
-py::tuple counts(const RangeRequests& requests) {
-  const RangeRequests::Counts counts = requests.counts();
-  return py::make_tuple(counts.n_requests, counts.n_bytes, counts.waiting.count());
 }
 
 }  // namespace
@@ -76,13 +70,16 @@ void register_ranges(py::module_& m) {
   py::class_<RangeRequests, std::shared_ptr<RangeRequests>>(m, "RangeRequests")
       .def(py::init(&make_requests), py::arg("versions"),
            py::arg("memory_bytes") = RangeLimits().memory_bytes)
-      .def("take", &take, py::arg("patience_ms"))
+      .def("take", &take, py::arg("patience_ms"),
+           py::call_guard<py::gil_scoped_release>())
       .def("complete", &complete, py::arg("id"), py::arg("data"))
       .def("fail", &fail, py::arg("id"), py::arg("error"))
       .def("stop", &RangeRequests::stop, py::call_guard<py::gil_scoped_release>())
       .def("set_memory_bytes", &RangeRequests::set_memory_bytes,
            py::arg("memory_bytes"))
-      .def("counts", &counts);
+      .def_property_readonly("waiting_ns", [](const RangeRequests& requests) {
+        return requests.counts().waiting.count();
+      });
 }
 
 }  // namespace fastrec

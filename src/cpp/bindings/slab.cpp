@@ -75,10 +75,8 @@ void register_slab(py::module_& m) {
       .def(py::init(&make_pool), py::arg("idle_bytes_max"),
            py::arg("allocate") = py::none(), py::arg("recycles") = true)
       .def("take", &BlockPool::take, py::arg("n_bytes"))
-      .def("stats", [](const BlockPool& pool) {
-        const BlockPool::Stats stats = pool.stats();
-        return py::make_tuple(stats.n_allocated, stats.n_idle, stats.idle_bytes);
-      });
+      .def_property_readonly("n_idle",
+                             [](const BlockPool& pool) { return pool.stats().n_idle; });
 }
 
 }  // namespace fastrec

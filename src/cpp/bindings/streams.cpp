@@ -1,5 +1,3 @@
-#include <pybind11/stl.h>
-
 #include <algorithm>
 #include <exception>
 #include <new>
@@ -72,12 +70,7 @@ std::unique_ptr<FrameStream> make_frames(std::shared_ptr<ByteStreams> streams,
 py::object next_record(FrameStream& stream) {
   check_process(stream.process_id());
   StreamRecord record;
-  bool is_found;
-  {
-    const py::gil_scoped_release released;
-    is_found = stream.next(&record);
-  }
-  if (!is_found) return py::none();
+  if (!without_gil([&] { return stream.next(&record); })) return py::none();
   if (record.fault) throw stream.error_in(record.place, record.fault);
   const Bytes payload = record.payload();
   return py::bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
@@ -129,23 +122,17 @@ py::tuple read_stream(FrameStream& stream, std::shared_ptr<BlockPool> pool,
       array_of(offsets));
 }
 
-Index scan_stream(FrameStream& stream, std::uint64_t size, std::int64_t mtime_ns,
-                  unsigned content) {
+Index scan_stream(FrameStream& stream, FileIdentity version, unsigned content) {
   check_process(stream.process_id());
   const py::gil_scoped_release released;
   const StreamIndex index = index_of(&stream);
   return Index::of_stream(index.offsets, index.payload_crcs, stream.take_gaps(),
-                          {size, mtime_ns}, content_of_code(content));
+                          version, content_of_code(content));
 }
 
-py::tuple examine_stream(FrameStream& stream, const std::string& name) {
+Findings examine_stream(FrameStream& stream, const std::string& name) {
   check_process(stream.process_id());
-  Findings findings;
-  {
-    const py::gil_scoped_release released;
-    findings = examine(&stream, name);
-  }
-  return to_tuple(findings);
+  return without_gil([&] { return examine(&stream, name); });
 }
 
 }  // namespace
@@ -155,14 +142,8 @@ void register_streams(py::module_& m) {
       .def(py::init(&make_streams), py::arg("n_streams"), py::arg("n_ahead"),
            py::arg("bytes_ahead"))
       .def("begin", &ByteStreams::begin, py::call_guard<py::gil_scoped_release>())
-      .def(
-          "push",
-          [](ByteStreams& streams, std::size_t stream, const py::buffer& data) {
-            const BufferView view(data);
-            const py::gil_scoped_release released;
-            return streams.push(stream, view.bytes());
-          },
-          py::arg("stream"), py::arg("data"))
+      .def("push", &ByteStreams::push, py::arg("stream"), py::arg("data"),
+           py::call_guard<py::gil_scoped_release>())
       .def("end", &ByteStreams::end, py::arg("stream"),
            py::call_guard<py::gil_scoped_release>())
       .def("fail", &fail_stream, py::arg("stream"), py::arg("code"), py::arg("reason"),
@@ -172,7 +153,7 @@ void register_streams(py::module_& m) {
           "fail_with",
           [](ByteStreams& streams, std::size_t stream, py::object error) {
             const PythonError failure(std::move(error));
-            const py::gil_scoped_release without_gil;
+            const py::gil_scoped_release released;
             streams.fail(stream, std::make_exception_ptr(failure));
           },
           py::arg("stream"), py::arg("error"))
@@ -182,8 +163,7 @@ void register_streams(py::module_& m) {
       .def(py::init(&make_frames), py::arg("streams"), py::arg("files"),
            py::arg("order"), py::arg("recovery"), py::arg("on_wait") = py::none())
       .def("next", &next_record)
-      .def("scan", &scan_stream, py::arg("size"), py::arg("mtime_ns"),
-           py::arg("content"))
+      .def("scan", &scan_stream, py::arg("version"), py::arg("content"))
       .def("examine", &examine_stream, py::arg("name"))
       .def_property_readonly("n_bytes", &FrameStream::n_bytes)
       .def("verify", &verify_stream, py::arg("n_records_max"))

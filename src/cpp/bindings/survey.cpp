@@ -1,5 +1,3 @@
-#include <pybind11/stl.h>
-
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -33,11 +31,10 @@ void run_interruptibly(Step&& step) {
 }
 
 // Adds a record in memory.
-void add(Survey& survey, const py::buffer& record) {
-  const BufferView view(record);
+void add(Survey& survey, Bytes record) {
   // Copies, because values are counted before they are decoded, and another thread
   // could change the memory in between.
-  const std::vector<std::uint8_t> copy(view.bytes().begin(), view.bytes().end());
+  const std::vector<std::uint8_t> copy(record.begin(), record.end());
   if (const Fault fault = survey.add(copy)) {
     Error error(fault.code, describe(fault), "");
     error.record = survey.n_records();
@@ -48,8 +45,7 @@ void add(Survey& survey, const py::buffer& record) {
 
 // Adds the records `numbers`. Throws for an unreadable record, or skips it.
 void add_records(Survey& survey, std::shared_ptr<FileTable> files,
-                 const Catalog& catalog, const Int64Array& numbers,
-                 bool skip_unreadable) {
+                 const Catalog& catalog, Numbers numbers, bool skip_unreadable) {
   const FrameRuns frames = frames_of(catalog, numbers);
   RecordReader reader(files);
   reader.start(frames);
@@ -138,8 +134,8 @@ py::object images_of(const FeatureSurvey& survey) {
   return py::make_tuple(to_tuple(survey.image_min), to_tuple(survey.image_max));
 }
 
-py::object image_size(const py::buffer& file) {
-  const std::optional<ImageSize> size = image_size_of(BufferView(file).bytes());
+py::object image_size(Bytes file) {
+  const std::optional<ImageSize> size = image_size_of(file);
   return size ? py::object(py::make_tuple(size->width, size->height)) : py::none();
 }
 
@@ -157,12 +153,8 @@ py::list to_list(const std::map<std::string, Seen>& surveys) {
 
 void register_survey(py::module_& m) {
   m.def("image_size", &image_size, py::arg("file"));
-  m.def(
-      "describe_foreign",
-      [](const py::buffer& record) {
-        return describe_foreign(BufferView(record).bytes());
-      },
-      py::arg("record"));
+  m.def("describe_foreign", py::overload_cast<Bytes>(&describe_foreign),
+        py::arg("record"));
   py::class_<FeatureSurvey>(m, "FeatureSurvey")
       .def_property_readonly("kinds", &kinds_of)
       .def_property_readonly(

@@ -83,9 +83,9 @@ void BlockOrder::upcoming(std::span<const std::uint64_t> positions,
   }
 }
 
-std::shared_ptr<const Order> make_order(const Shuffle& shuffle, std::uint64_t n_records,
-                                        std::uint64_t seed, std::uint64_t epoch,
-                                        std::uint64_t stream) {
+std::shared_ptr<Order> make_order(const Shuffle& shuffle, std::uint64_t n_records,
+                                  std::uint64_t seed, std::uint64_t epoch,
+                                  std::uint64_t stream) {
   const std::uint64_t key = key_of(seed, epoch, stream);
   switch (shuffle.kind) {
     case Shuffle::Kind::kShuffled:

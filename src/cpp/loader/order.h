@@ -135,8 +135,8 @@ struct Shuffle {
 };
 
 // `stream` selects an independent order of the same seed and epoch.
-std::shared_ptr<const Order> make_order(const Shuffle& shuffle, std::uint64_t n_records,
-                                        std::uint64_t seed, std::uint64_t epoch,
-                                        std::uint64_t stream = 0);
+std::shared_ptr<Order> make_order(const Shuffle& shuffle, std::uint64_t n_records,
+                                  std::uint64_t seed, std::uint64_t epoch,
+                                  std::uint64_t stream = 0);
 
 }  // namespace fastrec

@@ -150,7 +150,7 @@ void Examination::walk(Reader* reader, Piece* piece, ScanProgress* progress) con
 }
 
 void Examination::examine(std::size_t number, ScanProgress* progress) {
-  Piece& piece = pieces_[number];
+  Piece& piece = pieces_.at(number);
   Reader reader(view_, progress);
   if (piece.begin != 0) piece.next = reader.cursor.find(piece.begin, piece.end);
   piece.first = piece.next;

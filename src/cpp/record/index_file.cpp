@@ -51,18 +51,24 @@ Header header_of(std::uint64_t n_files, std::uint64_t names_size,
 // The content of a whole file; nothing if it was truncated meanwhile. Processes share the
 // pages of large content, which may change at any time, and lost pages become zeros
 // (file/guard.h). So the caller must check a copy of what it reads. Throws IoError.
+// Bytes to be written through the second result.
+std::pair<OwnedBytes, std::uint8_t*> new_bytes(std::size_t size) {
+  // A vector of words, for the alignment.
+  const auto words =
+      std::make_shared<std::vector<std::uint64_t>>(size / sizeof(std::uint64_t) + 1);
+  auto* bytes = reinterpret_cast<std::uint8_t*>(words->data());
+  return {{words, {bytes, size}}, bytes};
+}
+
 std::optional<OwnedBytes> contents_of(const File& file) {
   const auto size = static_cast<std::size_t>(file.identity().size);
   if (size >= kMappedBytes) {
     const auto mapping = std::make_shared<const Mapping>(file);
     return OwnedBytes{mapping, mapping->bytes()};
   }
-  // A vector of words, for the alignment.
-  const auto words =
-      std::make_shared<std::vector<std::uint64_t>>(size / sizeof(std::uint64_t) + 1);
-  auto* bytes = reinterpret_cast<std::uint8_t*>(words->data());
+  const auto [content, bytes] = new_bytes(size);
   if (file.read_at(0, {bytes, size}) != size) return std::nullopt;
-  return OwnedBytes{words, {bytes, size}};
+  return content;
 }
 
 }  // namespace
@@ -117,6 +123,12 @@ std::optional<IndexFile> IndexFile::of(OwnedBytes content) {
   IndexFile file(std::move(content));
   if (!file.is_valid()) return std::nullopt;
   return file;
+}
+
+std::optional<IndexFile> IndexFile::of(Bytes content) {
+  auto [copy, bytes] = new_bytes(content.size());
+  std::ranges::copy(content, bytes);
+  return of(std::move(copy));
 }
 
 const std::uint8_t* IndexFile::entry(std::size_t i) const noexcept {

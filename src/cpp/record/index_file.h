@@ -72,6 +72,7 @@ class IndexFile {
   // Returns nothing if the file cannot be used, for any reason.
   static std::optional<IndexFile> load(const std::string& path);
   static std::optional<IndexFile> of(OwnedBytes content);
+  static std::optional<IndexFile> of(Bytes content);  // copies it
 
   std::size_t size() const noexcept { return places_.size(); }
   std::string_view name(std::size_t i) const noexcept;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <exception>
+#include <stdexcept>
 #include <utility>
 
 #include "file/guard.h"
@@ -292,18 +293,57 @@ void RecordReader::skip_mapped() {
   prefetch(run_ + kPrefetchRuns - 1);
 }
 
-std::uint32_t stored_payload_crc(const Place& place, FileTable* files) {
-  const std::shared_ptr<const FileView> view = files->open(place.file);
-  Buffer buffer;
-  const Bytes footer =
-      view->copy(place.frame.payload() + place.frame.length, kFooterBytes, &buffer);
-  if (footer.size() < kFooterBytes) {
-    const Fault fault{.code = Errc::kIndexPastEnd,
-                      .offset = place.frame.offset,
-                      .found = view->size()};
-    throw record_error(fault, describe(fault), place, *files);
+Bytes RecordReader::next() {
+  Bytes payload;
+  if (const Fault fault = next(&payload)) {
+    throw record_error(fault, describe(fault), places_.at(n_returned_ - 1), *files_);
   }
-  return load_le<std::uint32_t>(footer.data());
+  return payload;
+}
+
+void copy_frames(std::shared_ptr<FileTable> files, const FrameRuns& frames,
+                 std::span<const std::int64_t> begins, MutableBytes into) {
+  if (begins.size() != frames.size()) {
+    throw std::invalid_argument("begins must have one entry per record");
+  }
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    // A negative number wraps to a large one.
+    const auto begin = static_cast<std::uint64_t>(begins[i]);
+    if (begin > into.size() || frames.lengths[i] + kFrameBytes > into.size() - begin) {
+      throw std::out_of_range("`into` is too small for the frames");
+    }
+  }
+  const std::int64_t* begin = begins.data();
+  read_each(std::move(files), frames, [&](Bytes payload) {
+    std::copy_n(payload.data() - kHeaderBytes, payload.size() + kFrameBytes,
+                into.data() + *begin++);
+  });
+}
+
+std::vector<std::uint32_t> stored_payload_crcs(const FrameRuns& frames,
+                                               FileTable* files) {
+  std::vector<std::uint32_t> checksums;
+  Buffer buffer;
+  PlaceCursor places(&frames);
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const Place place = places.at(i);
+    const Index& index = (*place.indexes)[place.file];
+    if (index.has_payload_crcs()) {
+      checksums.push_back(index.payload_crc(place.record));
+      continue;
+    }
+    const std::shared_ptr<const FileView> view = files->open(place.file);
+    const Bytes footer =
+        view->copy(place.frame.payload() + place.frame.length, kFooterBytes, &buffer);
+    if (footer.size() < kFooterBytes) {
+      const Fault fault{.code = Errc::kIndexPastEnd,
+                        .offset = place.frame.offset,
+                        .found = view->size()};
+      throw record_error(fault, describe(fault), place, *files);
+    }
+    checksums.push_back(load_le<std::uint32_t>(footer.data()));
+  }
+  return checksums;
 }
 
 Error record_error(const Fault& fault, std::string reason, const Place& place,

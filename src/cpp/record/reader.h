@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "file/file_view.h"
@@ -65,6 +66,9 @@ class RecordReader {
     return {};
   }
 
+  // Returns the payload of the next record, or throws its Error.
+  Bytes next();
+
   // Returns the next frame in the mapping, unverified and subject to concurrent changes;
   // empty if it is not mapped, was copied already, is small and scattered, or has a
   // payload of less than `n_bytes_min` bytes. Throws like next_block().
@@ -119,9 +123,25 @@ class RecordReader {
   std::optional<std::uint64_t> n_disk_reads_;
 };
 
-// The stored checksum of the payload at `place`, unverified. Throws IoError, and Error
-// if the place is outside of the file.
-std::uint32_t stored_payload_crc(const Place& place, FileTable* files);
+// Calls `on_payload(Bytes)` for the verified record of each of `frames`. Throws like
+// RecordReader.
+template <typename OnPayload>
+void read_each(std::shared_ptr<FileTable> files, const FrameRuns& frames,
+               const OnPayload& on_payload) {
+  RecordReader reader(std::move(files));
+  reader.start(frames);
+  for (std::size_t i = 0; i < frames.size(); ++i) on_payload(reader.next());
+}
+
+// Verifies `frames` and copies frame i to into[begins[i]]. Throws like RecordReader,
+// std::invalid_argument and std::out_of_range.
+void copy_frames(std::shared_ptr<FileTable> files, const FrameRuns& frames,
+                 std::span<const std::int64_t> begins, MutableBytes into);
+
+// The stored checksums of the payloads of `frames` of a catalog, unverified: in its
+// indexes, or in the files. Throws IoError, and Error if a frame is outside of its file.
+std::vector<std::uint32_t> stored_payload_crcs(const FrameRuns& frames,
+                                               FileTable* files);
 
 // The Error for a fault in the record at `place`. The offset of the fault must count
 // from the beginning of the file.

@@ -558,7 +558,8 @@ class Loader(Generic[B]):
         _, records = self._plan_with(step, epoch).rows(step)
         source = self._options.source
         places = source.places(records[records >= 0])
-        return [RecordLocation(source.files.files[i], *place) for i, *place in places]
+        files = source.files.files
+        return [RecordLocation(files[i], *place) for i, *place, _ in places.tolist()]
 
     def _plan_with(self, step: int, epoch: int | None) -> EpochPlan:
         """Return the plan of an epoch; raise an IndexError if `step` is out of range."""

@@ -114,7 +114,7 @@ def _index(path: str, sent: _Offsets) -> _core.Index:
     ends = begin + np.cumsum(np.frombuffer(zlib.decompress(sizes), np.uint64))
     offsets[first] = begin
     offsets[first + 1 : first + 1 + len(ends)] = ends
-    return _core.Index.from_offsets(offsets, *version, os.fsencode(path))
+    return _core.Index.from_offsets(offsets, version, os.fsencode(path))
 
 
 def divided(source: Source, n_ranges: int) -> list[Range]:

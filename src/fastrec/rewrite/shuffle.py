@@ -143,7 +143,7 @@ def _pieces(
         for first in range(begin, end, _POSITIONS_AT_ONCE):
             last = min(first + _POSITIONS_AT_ONCE, end)
             numbers = order.records(np.arange(first, last, dtype=np.int64))
-            sizes = catalog.frame_bytes(numbers)
+            sizes = np.diff(catalog.places(numbers)[:, 2:]).ravel()
             begins = np.cumsum(sizes) - sizes
             cuts = np.flatnonzero(np.diff(begins // PIECE_BYTES)) + 1
             yield from zip(np.split(numbers, cuts), np.split(sizes, cuts), strict=True)

@@ -20,7 +20,6 @@ from fastrec.errors import Error, advise_foreign, advise_on_error
 from fastrec.features.schema import Schema
 from fastrec.on_error import ErrorPolicy, Report, SkippedSpan, log_gaps
 from fastrec.options import Limits
-from fastrec.sources.selection import Numbers
 from fastrec.storage import index
 from fastrec.storage.compression import (
     Compression,
@@ -557,25 +556,13 @@ class FileSet:
         if self.on_error == "raise":
             advise_on_error(error)
 
-    def streamed_places(self, records: Numbers) -> list[tuple[int, int]]:
-        """Return each record's file number, and its number in that file."""
-        begins = np.cumsum([0, *self.n_records_by_file()])
-        files = np.searchsorted(begins, records, side="right") - 1
-        return list(
-            zip(files.tolist(), (records - begins[files]).tolist(), strict=True)
-        )
-
     def add_to(self, digest: hashlib.blake2b) -> None:
         """Add file sizes, record counts and sampled payload checksums to a digest."""
         n = self.n_records
         sampled = {n * i // _N_FINGERPRINTED for i in range(_N_FINGERPRINTED)}
         chosen = np.array(sorted(sampled | {n - 1}) if n else [], dtype=np.int64)
         scans = self.scans()
-        if self.is_streamed:
-            places = self.streamed_places(chosen)
-            stored = np.array([scans[i].payload_crc(number) for i, number in places])
-        else:
-            stored = _core.stored_checksums(self.table, _core.Catalog(scans), chosen)
+        stored = _core.stored_checksums(self.table, _core.Catalog(scans), chosen)
         sizes = zip(scans.n_bytes.tolist(), scans.counts.tolist(), strict=True)
         digest.update("".join([f"{n_bytes} {n};" for n_bytes, n in sizes]).encode())
         digest.update(stored.astype("<u4").tobytes())

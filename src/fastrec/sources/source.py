@@ -471,21 +471,15 @@ class Source:
             self._fingerprint = version, digest.hexdigest()
         return self._fingerprint[1]
 
-    def places(self, records: Numbers) -> list[tuple[int, int, int]]:
-        """Return each record's file number, its number in the file, and its offset."""
-        if not (self.is_walkable and self.files.is_streamed):
-            return self.catalog().places(records)
-        counts = self.files.scans()
-        return [
-            (file, number, counts[file].offset(number))
-            for file, number in self.files.streamed_places(records)
-        ]
+    def places(self, records: Numbers) -> Numbers:
+        """Return the `numbers` of the `Places` of `records`."""
+        if self.is_walkable and self.files.is_streamed:
+            return _core.Catalog(self.files.scans()).places(records)
+        return self.catalog().places(records)
 
     def row_places(self, records: Numbers, context: str) -> Places:
         """Return the `Places` of `records`, for error messages."""
-        found = np.array(self.places(records), np.int64).reshape(-1, 3)
-        ends = np.full((len(found), 1), -1, np.int64)
-        return Places(self.files.files, np.concatenate([found, ends], 1), context)
+        return Places(self.files.files, self.places(records), context)
 
     def extra_columns(self) -> dict[str, Extra]:
         """Return the additional columns: functions of a BatchInfo, by column name."""

@@ -173,7 +173,7 @@ def _scan_stream(
         content = content_of(path)
     table = _core.FileTable(os.fsencode(path), ["pread"])
     with frame_stream([(path, content)], table, [0], recovery, on_wait=check) as frames:
-        return frames.scan(*version, CODES[content])
+        return frames.scan(version, CODES[content])
 
 
 def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
@@ -203,7 +203,7 @@ def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
 
 def index_of(path: str, offsets: npt.NDArray[np.uint64]) -> _core.Index:
     """Create the index of a plain file from the offsets of its frames."""
-    return _core.Index.from_offsets(offsets, *version_of(path), os.fsencode(path))
+    return _core.Index.from_offsets(offsets, version_of(path), os.fsencode(path))
 
 
 def keep_index(
@@ -221,7 +221,7 @@ def keep_index(
         index = index_of(path, offsets)
     else:
         version, code = version_of(path), CODES[content]
-        index = _core.Index.of_stream(offsets, payload_crcs, *version, code)
+        index = _core.Index.of_stream(offsets, payload_crcs, version, code)
     keep_indexes([path], _core.Indexes([index]), None)
 
 
@@ -407,7 +407,9 @@ class FileIndexes:
                 lines = np.loadtxt(folder / text, np.uint64, ndmin=2, usecols=(0, 1))
                 offsets = np.append(lines[:, 0], lines[-1:].sum(dtype=np.uint64))
                 size, time = self._versions[number].tolist()
-                index = _core.Index.from_offsets(offsets, size, time, os.fsencode(path))
+                index = _core.Index.from_offsets(
+                    offsets, (size, time), os.fsencode(path)
+                )
             except (OSError, ValueError) as error:
                 name = printable(folder / text)
                 _log.warning("ignoring index file %s: %s", name, error)

@@ -61,8 +61,8 @@ class RangeReaders:
         """Return the numbers of fetched bytes, retries, and nanoseconds of waiting."""
         if os.getpid() != self._process:
             return np.zeros(3, np.int64)
-        waiting_ns = self.requests.counts()[2]
-        return np.array([self.counters.n_bytes, self.counters.n_retries, waiting_ns])
+        counters, waiting_ns = self.counters, self.requests.waiting_ns
+        return np.array([counters.n_bytes, counters.n_retries, waiting_ns])
 
     def start(self, patience_ms: int | None = None) -> None:
         """Start another thread, unless the maximum number is running.
