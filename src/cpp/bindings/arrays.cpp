@@ -127,7 +127,8 @@ py::object ArrayMaker::array(const Target& target, const Batch& batch,
                        {{{types.values, values}, {types.row_splits, row_splits}}});
 }
 
-py::object ArrayMaker::row(std::span<const Column> columns) const {
+py::object ArrayMaker::row(std::span<const Column> columns, Batch* batch) const {
+  if (!creates_rows()) return BatchRows(arrays(batch).cast<py::dict>()).row(0);
   py::object result = new_row(names_);
   Axes axes;
   for (const Target& target : targets_) {

@@ -22,6 +22,7 @@
 #include "batch/schema.h"
 #include "bindings/casters.h"
 #include "bindings/rows.h"
+#include "loader/memory_decoder.h"
 #include "record/catalog.h"
 #include "record/frame_runs.h"
 
@@ -79,6 +80,15 @@ std::shared_ptr<T> owned_by_python(std::unique_ptr<T> object) {
           }};
 }
 
+// A pointer that leaks the object in a forked process, where its threads do not exist
+// and its locks may be held forever.
+template <typename T>
+std::shared_ptr<T> owned_by_process(std::unique_ptr<T> object) {
+  return {object.release(), [creator = process_id()](const T* owned) {
+            if (process_id() == creator) delete owned;
+          }};
+}
+
 // An exception of Python that passes through the core. Unlike py::error_already_set, it
 // can be raised several times.
 class PythonError : public std::exception {
@@ -123,8 +133,9 @@ class ArrayMaker {
   // Whether rows can be created without `compose`.
   bool creates_rows() const noexcept { return compose_.is_none(); }
 
-  // Returns the only row of `columns` as a dict of values that own their memory.
-  py::object row(std::span<const Column> columns) const;
+  // Returns the only row of `columns`, or else of `batch`, as a dict of values that own
+  // their memory.
+  py::object row(std::span<const Column> columns, Batch* batch) const;
 
  private:
   static constexpr std::size_t kMaxAxes = 64;   // of a row, the limit of NumPy 2
@@ -154,9 +165,6 @@ class ArrayMaker {
   py::object compose_;
 };
 
-// A decoder of single records, and its memory.
-struct RowDecoder;
-
 // A schema and the ArrayMaker of its columns.
 class BoundSchema {
  public:
@@ -164,7 +172,6 @@ class BoundSchema {
   // `compose`, and Schema for `source`.
   BoundSchema(const py::list& columns, const py::list& rules, py::object compose,
               std::string source);
-  ~BoundSchema();
 
   const std::shared_ptr<const Schema>& schema() const noexcept { return schema_; }
   const ArrayMaker& maker() const noexcept { return maker_; }
@@ -172,13 +179,12 @@ class BoundSchema {
   py::object arrays(Batch* batch) const { return maker_.arrays(batch); }
 
   // Decodes one record to a row. `pool` is the same in all calls.
-  py::object parse_row(const std::shared_ptr<BlockPool>& pool,
-                       const py::handle& record) const;
+  py::object parse_row(const std::shared_ptr<BlockPool>& pool, Bytes record) const;
 
  private:
   std::shared_ptr<const Schema> schema_;
   ArrayMaker maker_;
-  mutable IdleList<RowDecoder> decoders_;
+  mutable IdleList<MemoryDecoder> decoders_;
 };
 
 // A NumPy view of `array`, which `owner` keeps alive.

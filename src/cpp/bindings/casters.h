@@ -140,13 +140,13 @@ template <>
 struct type_caster<std::span<const fastrec::SkippedSpan>>
     : list_caster<std::span<const fastrec::SkippedSpan>, fastrec::SkippedSpan> {};
 
-// An argument that is valid during the call: the buffer of any object.
+// An argument that is valid during the call: the buffer of any object. Throws TypeError
+// if it has none, with a better message than pybind11's.
 template <>
 struct type_caster<fastrec::Bytes> {
   PYBIND11_TYPE_CASTER(fastrec::Bytes, const_name("Buffer"));
 
   bool load(handle source, bool) {
-    if (!PyObject_CheckBuffer(source.ptr())) return false;
     value = view_.emplace(source).bytes();
     return true;
   }

@@ -1,13 +1,11 @@
-#include <algorithm>
+#include <deque>
 #include <optional>
 #include <utility>
 
 #include "bindings/bindings.h"
-#include "decode/decode.h"
+#include "decode/mapped_path.h"
 #include "decode/sequence.h"
-#include "file/buffer.h"
-#include "survey/advice.h"
-#include "survey/foreign.h"
+#include "decode/tensor.h"
 
 namespace pybind11::detail {
 
@@ -105,139 +103,61 @@ BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
   schema_ = std::move(schema);
 }
 
-struct RowDecoder {
-  RowDecoder(const std::shared_ptr<const Schema>& schema,
-             std::shared_ptr<BlockPool> pool)
-      : decoder(schema), builder(schema, std::move(pool)) {}
-
-  // Decodes a private copy of `bytes`. Throws Error.
-  void decode(Bytes bytes) {
-    const MutableBytes copy = record.room(bytes.size());
-    std::copy(bytes.begin(), bytes.end(), copy.begin());
-    Fault fault = decoder.decode(BytesWithSlack(copy), 0, &builder);
-    if (!fault && decoder.has_found_nothing()) fault = check_example(copy);
-    if (!fault) return;
-    Error error = explain(decoder.schema(), fault, copy);
-    error.record = 0;
-    error.offset = fault.offset;
-    throw error;
-  }
-
-  ExampleDecoder decoder;
-  BatchBuilder builder;
-  Buffer record;
-};
-
-BoundSchema::~BoundSchema() = default;
-
 py::object BoundSchema::parse_row(const std::shared_ptr<BlockPool>& pool,
-                                  const py::handle& record) const {
-  const BufferView view(record);
-  const Bytes bytes = view.bytes();
-  std::unique_ptr<RowDecoder> state = decoders_.take();
-  if (!state) state = std::make_unique<RowDecoder>(schema_, pool);
+                                  Bytes record) const {
+  std::unique_ptr<MemoryDecoder> decoder = decoders_.take();
+  if (!decoder) decoder = std::make_unique<MemoryDecoder>(schema_, pool);
   Batch batch;
   std::span<const Column> columns;
   {
     // Releasing the GIL costs as much as decoding a small record.
-    const bool is_large = bytes.size() >= MappedPath::kMinFrameBytes;
     std::optional<py::gil_scoped_release> released;
-    if (is_large) released.emplace();
-    state->builder.begin(1);
-    if (!is_large || !state->decoder.decode_unframed(bytes, 0, &state->builder)) {
-      state->decode(bytes);
-    }
+    if (record.size() >= MappedPath::kMinFrameBytes) released.emplace();
     if (maker_.creates_rows()) {
-      columns = state->builder.finish_row();
+      columns = decoder->decode_row(record);
     } else {
-      batch = state->builder.finish(1);
+      batch = decoder->decode({&record, 1});
     }
   }
-  py::object row = maker_.creates_rows()
-                       ? maker_.row(columns)
-                       : BatchRows(maker_.arrays(&batch).cast<py::dict>()).row(0);
-  if (bytes.size() <= IdleList<RowDecoder>::kRecordBytesMax) {
-    decoders_.put(std::move(state));
+  py::object row = maker_.row(columns, &batch);
+  if (record.size() <= IdleList<MemoryDecoder>::kRecordBytesMax) {
+    decoders_.put(std::move(decoder));
   }
   return row;
 }
 
 namespace {
 
-// Serialized examples in the memory of Python objects, which it keeps alive.
-class Serialized {
- public:
-  explicit Serialized(const py::sequence& records) {
-    const std::size_t n = records.size();
-    views_.reserve(n);
-    for (std::size_t i = 0; i < n; ++i) {
-      views_.push_back(std::make_unique<BufferView>(records[i]));
-      records_.push_back(views_.back()->bytes());
-    }
-  }
+py::object parse(const BoundSchema& schema, std::shared_ptr<BlockPool> pool,
+                 std::span<const Bytes> records) {
+  Batch batch = without_gil(
+      [&] { return MemoryDecoder(schema.schema(), std::move(pool)).decode(records); });
+  return schema.arrays(&batch);
+}
 
-  // Record i is data[offsets[i]:offsets[i + 1]].
-  Serialized(const py::handle& data, const Int64Array& offsets) {
-    views_.push_back(std::make_unique<BufferView>(data));
-    const Bytes whole = views_.back()->bytes();
+// `examples` is a sequence of buffers, or (data, offsets): record i is
+// data[offsets[i]:offsets[i + 1]].
+py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> pool,
+                          const py::sequence& examples) {
+  std::vector<Bytes> records;
+  if (py::isinstance<py::tuple>(examples)) {
+    const BufferView data(examples[0]);
+    const auto offsets = examples[1].cast<Int64Array>();
     for (py::ssize_t i = 0; i + 1 < offsets.size(); ++i) {
       const auto begin = static_cast<std::size_t>(offsets.at(i));
       const auto end = static_cast<std::size_t>(offsets.at(i + 1));
-      if (begin > end || end > whole.size()) {
+      if (begin > end || end > data.bytes().size()) {
         throw py::value_error("offsets must ascend within data");
       }
-      records_.push_back(whole.subspan(begin, end - begin));
+      records.push_back(data.bytes().subspan(begin, end - begin));
     }
+    return parse(schema, std::move(pool), records);
   }
-
-  std::size_t size() const noexcept { return records_.size(); }
-
-  // A private copy of record `i`, valid until the next call.
-  BytesWithSlack copy(std::size_t i) {
-    const MutableBytes room = copy_.room(records_[i].size());
-    std::copy(records_[i].begin(), records_[i].end(), room.begin());
-    return BytesWithSlack(room);
+  std::deque<BufferView> views;
+  for (const py::handle example : examples) {
+    records.push_back(views.emplace_back(example).bytes());
   }
-
- private:
-  std::vector<std::unique_ptr<BufferView>> views_;
-  std::vector<Bytes> records_;
-  Buffer copy_;
-};
-
-// `records` is a sequence of buffers, or (data, offsets).
-Serialized serialized(const py::object& records) {
-  if (py::isinstance<py::tuple>(records)) {
-    const auto parts = records.cast<py::tuple>();
-    return {parts[0], parts[1].cast<Int64Array>()};
-  }
-  return Serialized(records.cast<py::sequence>());
-}
-
-py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> pool,
-                          const py::object& examples) {
-  Serialized records = serialized(examples);
-  Batch batch;
-  {
-    const py::gil_scoped_release released;
-    ExampleDecoder decoder(schema.schema());
-    BatchBuilder builder(schema.schema(), std::move(pool));
-    builder.begin(records.size());
-    for (std::size_t row = 0; row < records.size(); ++row) {
-      const BytesWithSlack record = records.copy(row);
-      Fault fault = decoder.decode(record, row, &builder);
-      if (!fault && decoder.has_found_nothing()) {
-        fault = check_example(record.bytes());
-      }
-      if (!fault) continue;
-      Error error = explain(decoder.schema(), fault, record.bytes());
-      error.record = row;
-      error.offset = fault.offset;
-      throw error;
-    }
-    batch = builder.finish(records.size());
-  }
-  return schema.arrays(&batch);
+  return parse(schema, std::move(pool), records);
 }
 
 }  // namespace

@@ -78,22 +78,17 @@ class BoundSources {
   py::list schemas_;
 };
 
-// A pipeline that Python owns. It is destroyed without the GIL, and leaked in a forked
-// process, where its threads do not exist and its locks may be held forever.
+// A pipeline that Python owns. It is destroyed without the GIL.
 class BoundPipeline {
  public:
   BoundPipeline(std::unique_ptr<Pipeline> pipeline, py::object sources,
                 std::shared_ptr<BlockPool> pool)
-      : pipeline_(std::move(pipeline)),
+      : pipeline_(owned_by_process(std::move(pipeline))),
         sources_(std::move(sources)),
         pool_(std::move(pool)),
         process_id_(process_id()) {}
 
   ~BoundPipeline() {
-    if (process_id() != process_id_) {
-      (void)pipeline_.release();
-      return;
-    }
     const py::gil_scoped_release released;
     pipeline_.reset();
   }
@@ -166,7 +161,7 @@ class BoundPipeline {
     }
   }
 
-  std::unique_ptr<Pipeline> pipeline_;
+  std::shared_ptr<Pipeline> pipeline_;
   py::object sources_;
   std::shared_ptr<BlockPool> pool_;
   mutable std::mutex mutex_;  // several threads may be in next(), without a GIL
@@ -261,10 +256,8 @@ class RowReader {
         parts = decoder->decode(frames, 1);
       }
     }
-    py::object row =
-        parts.empty()
-            ? schema.maker().row(columns)
-            : BatchRows(schema.arrays(&parts[0].batch).cast<py::dict>()).row(0);
+    Batch* batch = parts.empty() ? nullptr : &parts[0].batch;
+    py::object row = schema.maker().row(columns, batch);
     if (place.frame.length <= IdleList<BatchDecoder>::kRecordBytesMax) {
       decoders_.put(std::move(decoder));
     }

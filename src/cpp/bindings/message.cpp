@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <array>
+#include <map>
+#include <memory_resource>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -11,48 +13,8 @@
 namespace fastrec {
 namespace {
 
-// The entries of a map, sorted by key. The last entry of a key wins.
-class Entries {
- public:
-  using Entry = std::pair<std::string_view, Bytes>;
-
-  explicit Entries(std::size_t n_max) : n_max_(n_max) {}
-
-  // Takes linear time: once there are too many keys, later entries are ignored.
-  void add(Bytes key, Bytes value) {
-    if (n_settled_ > n_max_) return;
-    entries_.emplace_back(as_text(key), value);
-    if (entries_.size() > 2 * n_max_) settle();
-  }
-
-  // Sorts the entries. Call it after the last one.
-  void settle() {
-    const auto precedes = [](const Entry& a, const Entry& b) {
-      return a.first < b.first;
-    };
-    const auto descends = [](const Entry& a, const Entry& b) {
-      return a.first >= b.first;
-    };
-    if (std::ranges::adjacent_find(entries_, descends) != entries_.end()) {
-      std::ranges::stable_sort(entries_, precedes);
-      std::size_t n = 0;
-      for (const Entry& entry : entries_) {
-        n -= n != 0 && entries_[n - 1].first == entry.first;
-        entries_[n++] = entry;
-      }
-      entries_.resize(n);
-    }
-    n_settled_ = entries_.size();
-  }
-
-  bool is_too_large() const noexcept { return entries_.size() > n_max_; }
-  const std::vector<Entry>& all() const noexcept { return entries_; }
-
- private:
-  std::size_t n_max_;
-  std::size_t n_settled_ = 0;  // different keys, after settle()
-  std::vector<Entry> entries_;
-};
+// The entries of a map, by key. The last entry of a key wins.
+using Entries = std::pmr::map<std::string_view, Bytes>;
 
 Error error_in(const Fault& fault, std::string_view key) {
   Error error(fault.code, describe(fault), "");
@@ -79,24 +41,24 @@ class MessageReader {
   // Returns (features, lists), both by name. `lists` is empty unless the record
   // `is_sequence`.
   py::tuple read(bool is_sequence, std::size_t features_max) {
-    Entries maps[2] = {Entries(features_max), Entries(features_max)};
+    std::array<std::byte, 4096> room;  // for the entries of most records
+    std::pmr::monotonic_buffer_resource memory(room.data(), room.size());
+    Entries maps[2] = {Entries(&memory), Entries(&memory)};
     const auto on_entry = [&](std::uint32_t field, Bytes key, Bytes value) {
-      maps[field - 1].add(key, value);
+      Entries& entries = maps[field - 1];
+      if (entries.size() <= features_max) entries[as_text(key)] = value;
     };
     const Fault fault = is_sequence ? walk_maps<2>(record_, &joined_, on_entry)
                                     : walk_maps<1>(record_, &joined_, on_entry);
     if (fault) throw error_in(fault, "");
-    for (Entries& entries : maps) {
-      entries.settle();
-      if (entries.is_too_large()) {
-        throw error_in({.code = Errc::kTooManyFeatures, .expected = features_max}, "");
-      }
+    if (std::max(maps[0].size(), maps[1].size()) > features_max) {
+      throw error_in({.code = Errc::kTooManyFeatures, .expected = features_max}, "");
     }
     py::dict features, lists;
-    for (const auto& [key, feature] : maps[0].all()) {
+    for (const auto& [key, feature] : maps[0]) {
       set_value(features, name_from(key), values_of(key, feature));
     }
-    for (const auto& [key, list] : maps[1].all()) {
+    for (const auto& [key, list] : maps[1]) {
       set_value(lists, name_from(key), steps_of(key, list));
     }
     return py::make_tuple(features, lists);

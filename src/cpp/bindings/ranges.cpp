@@ -31,13 +31,10 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-// Leaks the requests in a forked process, where their locks may be held forever.
 std::shared_ptr<RangeRequests> make_requests(std::vector<FileIdentity> versions,
                                              std::uint64_t memory_bytes) {
-  return {new RangeRequests({.memory_bytes = memory_bytes}, std::move(versions)),
-          [creator = process_id()](const RangeRequests* requests) {
-            if (process_id() == creator) delete requests;
-          }};
+  return owned_by_process(std::make_unique<RangeRequests>(
+      RangeLimits{.memory_bytes = memory_bytes}, std::move(versions)));
 }
 
 // Returns None if there is no request within `patience_ms`.

@@ -32,14 +32,10 @@ void fail_stream(ByteStreams& streams, std::size_t stream, const std::string& co
   streams.fail(stream, std::make_exception_ptr(error));
 }
 
-// Leaks the streams in a forked process, where their threads do not exist and their
-// locks may be held forever.
 std::shared_ptr<ByteStreams> make_streams(std::size_t n_streams, std::size_t n_ahead,
                                           std::size_t bytes_ahead) {
-  return {new ByteStreams(n_streams, n_ahead, bytes_ahead),
-          [creator = process_id()](const ByteStreams* streams) {
-            if (process_id() == creator) delete streams;
-          }};
+  return owned_by_process(
+      std::make_unique<ByteStreams>(n_streams, n_ahead, bytes_ahead));
 }
 
 void stop(ByteStreams& streams) {

@@ -26,7 +26,9 @@ namespace {
 // code of a value may write another row).
 class RowLease {
  public:
-  RowLease() : row_(spare() ? std::move(spare()) : std::make_unique<Row>()) {}
+  RowLease() : row_(std::move(spare())) {
+    if (!row_) row_ = std::make_unique<Row>();
+  }
   ~RowLease() {
     row_->clear();
     spare() = std::move(row_);
