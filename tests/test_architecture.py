@@ -66,7 +66,7 @@ PYTHON_ROOMS = [
 LINES = {
     "src/cpp/base": 795,
     "src/cpp/batch": 1650,
-    "src/cpp/bindings": 4490,
+    "src/cpp/bindings": 4420,
     "src/cpp/crc32c": 1070,
     "src/cpp/decode": 3445,
     "src/cpp/encode": 840,
@@ -192,7 +192,7 @@ def test_the_bindings_have_few_loops() -> None:
         for file in CPP_FILES
         if room_of(file) == "bindings"
     )
-    assert len(re.findall(r"\b(?:for|while) \(", text)) <= 73
+    assert len(re.findall(r"\b(?:for|while) \(", text)) <= 70
 
 
 @cpp
