@@ -23,6 +23,7 @@ import pytest
 import fastrec as fr
 from children import SECONDS_TO_HANG, start_program
 from columns import Untyped
+from object_server import served
 from s3_server import S3
 from written import payloads
 
@@ -177,6 +178,50 @@ def test_an_interrupted_upload_is_aborted(
         assert len(payloads(s3.get("a.tfrecord"))) == 6
     assert s3.n_uploads() == 0
     assert list(spool.iterdir()) == []
+
+
+def test_indexes_are_written_next_to_the_data(
+    store: Store, spool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, credentials, objects = store
+    for i in range(3):
+        with fr.Writer(f"{root}d/{i}.tfrecord", **credentials) as writer:
+            writer.write_batch({"n": np.arange(10)})
+
+    def n_bytes_read(*names: str, machine: str, **options: Untyped) -> int:
+        """Build indexes on a machine with an empty cache."""
+        monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / machine))
+        files = [f"{root}d/{name}.tfrecord" for name in names]
+        read = [0]
+        counts = fr.build_index(
+            files, progress=lambda done, _: read.append(done), **options, **credentials
+        )
+        assert set(counts.values()) == {10}
+        return read[-1]
+
+    assert n_bytes_read("0", "1", machine="first", next_to_data=True) > 0
+    assert n_bytes_read("2", machine="second", next_to_data=True) > 0  # joins the others
+    before = objects()["d/.fastrec/index.frecidx"]
+    assert n_bytes_read("0", "1", "2", machine="third") == 0
+    assert n_bytes_read("0", machine="third", next_to_data=True) == 0
+    assert objects()["d/.fastrec/index.frecidx"] == before
+    assert list(spool.iterdir()) == []
+
+
+def test_an_index_is_next_to_all_of_its_files_or_an_error(store: Store) -> None:
+    root, credentials, objects = store
+    with fr.Writer(f"{root}a.tfrecord", **credentials) as writer:
+        writer.write({"n": 1})
+    fr.build_index(f"{root}a.tfrecord", next_to_data=True, **credentials)
+    assert ".fastrec/index.frecidx" in objects()
+    with served({"a.tfrecord": objects()["a.tfrecord"]}) as server:
+        with pytest.raises(ValueError, match="HTTP servers are read-only"):
+            fr.build_index(f"{server.url}/a.tfrecord", next_to_data=True)
+        with pytest.raises(ValueError, match="files in one bucket"):
+            fr.build_index(
+                [f"{server.url}/a.tfrecord", f"{server.url}/a.tfrecord?x=y"],
+                next_to_data=True,
+            )
 
 
 def test_rewriting_takes_urls(store: Store, spool: Path, tmp_path: Path) -> None:

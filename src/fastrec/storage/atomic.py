@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fastrec.storage.locks import FileLock
+from fastrec.storage.remote import RemotePath, upload
 from fastrec.tasks import Task, forget, run_at_exit, start_registered
 
 if TYPE_CHECKING:
@@ -16,12 +17,22 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def replacement(target: Path, *, sync: bool = True) -> Iterator[Path]:
+def replacement(target: Path | RemotePath, *, sync: bool = True) -> Iterator[Path]:
     """Yield the path of a temporary file; rename it to `target` if the body succeeds.
 
     After a power failure, `target` is the complete old or new file. It may be
-    incomplete with ``sync=False``; the readers of cached files detect this.
+    incomplete with ``sync=False``; the readers of cached files detect this. A remote
+    file is uploaded.
     """
+    if isinstance(target, RemotePath):
+        import tempfile  # slow to import, as is pathlib
+        from pathlib import Path
+
+        with tempfile.TemporaryDirectory(prefix="fastrec-") as directory:
+            file = Path(directory, "object")
+            yield file
+            upload(file, target)
+        return
     with temporary_file(target) as temporary:
         yield temporary
         if sync:

@@ -30,7 +30,6 @@ from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
 from fastrec.storage.compression import CODES, Content, content_of
 from fastrec.storage.index_files import (
-    NEXT_TO_DATA,
     ONLY_FILE,
     IndexPlace,
     Scope,
@@ -49,7 +48,6 @@ from fastrec.storage.remote import (
     fetch,
     fetch_beginning,
 )
-from fastrec.storage.stores import Entry
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import CancelledError
 
@@ -297,8 +295,7 @@ class FileIndexes:
         self._stale = np.array(sorted(stale_numbers), np.int64)
         self._parts: list[tuple[Numbers, _core.Indexes]] = []  # files and indexes
         self._table: _core.FileTable | None = None  # to compare indexes with files
-        self._sources: set[Path] = set()  # index files that were used
-        self._is_fetched = False  # from a remote store, so not yet cached locally
+        self._sources: set[Path | RemotePath] = set()  # index files that were used
         # Index files of single files or parts, which `save` merges into one index file.
         self._scattered: dict[Path, _core.IndexFile | None] = {}
 
@@ -348,31 +345,17 @@ class FileIndexes:
 
     def _fetch(self, counters: RequestCounters | None, n_attempts: int) -> None:
         """Fetch the index file next to the remote files, and search it."""
-        directory, remote = self._scope.directory, self._scope.remote
-        if remote is None:
+        path, names = self._scope.next_to_data()
+        if not isinstance(path, RemotePath):
             return
-        n_above = len(directory) + 1 - (len(remote.address) - len(remote.key))
-        paths = [path for path in self._paths if isinstance(path, RemotePath)]
-        names = [path.key[n_above:] for path in paths]
-        if n_above < 0 or len(set(names)) < len(set(self._paths)):
-            return  # the names do not identify the files
-        path = remote.sibling(Entry(remote.key[:n_above] + NEXT_TO_DATA, -1, ""))
         try:
-            entry = fetch_beginning(path, _INDEX_BYTES, counters, n_attempts)
-            version, content = entry.version, bytes(path.beginning)
-            begin, end = len(content), version[0]
-            content += fetch(path, begin, end, version, counters, n_attempts=n_attempts)
-        except FileNotFoundError:
-            return
+            file = _fetched(path, counters, n_attempts)
         except (OSError, CorruptionError) as error:
             # Some stores deny access to missing objects. Or the index was replaced.
             _log.info("cannot read the index %s: %s", path, error)
             return
-        file = _core.IndexFile.of(content)
-        if file is not None:
-            self._is_fetched = self._find(
-                file, joined_names(names), self.missing, is_next_to_data=True
-            )
+        if file and self._find(file, names, self.missing, is_next_to_data=True):
+            self._sources.add(path)
 
     def _search_scattered(self, folder: Path, listed: set[str]) -> None:
         """Search index files of single files, and those that several machines built."""
@@ -478,7 +461,10 @@ class FileIndexes:
                 progress(min(scanned.n_bytes, n_bytes), n_bytes)
 
         if not self._is_kept():
-            with builder_lock(self._target, threading.Event()):
+            lock: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+            if not isinstance(self._target, RemotePath):
+                lock = builder_lock(self._target, threading.Event())
+            with lock:
                 self._search_together()  # another process may have built them meanwhile
                 if not self._is_kept():
                     self._build(scan, scanned, cancel, n_threads, report)
@@ -487,9 +473,11 @@ class FileIndexes:
 
     def _is_kept(self) -> bool:
         """Return whether no index has to be built, merged or saved."""
-        if self.missing.size or self._scattered or self._is_fetched:
+        if self.missing.size or self._scattered:
             return False
-        return not self._place.must_keep or self._sources == {self._target}
+        if self._place.must_keep:
+            return self._sources == {self._target}
+        return not any(isinstance(path, RemotePath) for path in self._sources)
 
     def _build(
         self,
@@ -557,7 +545,11 @@ class FileIndexes:
         scattered = self._scattered if is_own else {}
         others = [part for part in scattered.values() if part is not None]
         if names != [ONLY_FILE]:
-            known = _core.IndexFile.load(os.fsencode(path))
+            known = (
+                _fetched(path)
+                if isinstance(path, RemotePath)
+                else _core.IndexFile.load(os.fsencode(path))
+            )
             others[:0] = [] if known is None else [known]
         directory = os.fsencode(self._scope.directory)
         try:
@@ -579,6 +571,22 @@ class FileIndexes:
             for merged in scattered:
                 with contextlib.suppress(OSError):
                     merged.unlink()
+
+
+def _fetched(
+    path: RemotePath,
+    counters: RequestCounters | None = None,
+    n_attempts: int = MAX_ATTEMPTS,
+) -> _core.IndexFile | None:
+    """Fetch an index file; return None if it is missing or has another format."""
+    try:
+        entry = fetch_beginning(path, _INDEX_BYTES, counters, n_attempts)
+    except FileNotFoundError:
+        return None
+    version, content = entry.version, bytes(path.beginning)
+    begin, end = len(content), version[0]
+    content += fetch(path, begin, end, version, counters, n_attempts=n_attempts)
+    return _core.IndexFile.of(content)
 
 
 def _without_gaps(

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fastrec.storage.paths import local_directory
 from fastrec.storage.remote import RemotePath
+from fastrec.storage.stores import Entry
+from fastrec.storage.urls import refuse_read_only
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +64,8 @@ def joined_names(paths: Sequence[str]) -> bytes:
 
 def index_path(path: str, index_dir: str | os.PathLike[str] | None = None) -> Path:
     """Return the path of the index file for the single file at `path`."""
-    return IndexPlace(index_dir).path(Scope.of([path]))
+    name = hashed_name(Scope.of([path]).key)
+    return IndexPlace(index_dir).folder() / f"{name}.frecidx"
 
 
 class IndexPlace(NamedTuple):
@@ -81,12 +84,15 @@ class IndexPlace(NamedTuple):
             return cache_dir() / "index"
         return Path(local_directory("index_dir", self.index_dir))
 
-    def path(self, scope: Scope) -> Path:
+    def path(self, scope: Scope) -> Path | RemotePath:
         """Return the path of the index file for the files of `scope`."""
-        from pathlib import Path
-
         if self.is_next_to_data:
-            return Path(scope.directory) / NEXT_TO_DATA
+            path, _ = scope.next_to_data()
+            if isinstance(path, RemotePath):
+                refuse_read_only(path)
+            if path is None:
+                raise ValueError("next_to_data=True requires files in one bucket")
+            return path
         name = hashed_name(scope.key)
         if self.part is not None:
             rank, world_size = self.part
@@ -101,13 +107,13 @@ class IndexPlace(NamedTuple):
         """
         from pathlib import Path
 
-        own = IndexPlace(self.index_dir).path(scope)
+        own = self.folder() / f"{hashed_name(scope.key)}.frecidx"
         yield own, scope.names_in(own), False
         for directory, names in scope.above():
             next_to_data = Path(directory, NEXT_TO_DATA)
             if scope.remote is None and os.path.lexists(next_to_data):
                 yield next_to_data, names, True
-            cached = IndexPlace(self.index_dir).path(Scope(directory, [], b""))
+            cached = self.folder() / f"{hashed_name(directory + os.sep)}.frecidx"
             if cached != own and os.path.lexists(cached):
                 yield cached, names, False
 
@@ -136,7 +142,8 @@ class Scope:
     @property
     def remote(self) -> RemotePath | None:
         """The first of the files if the directory is remote, else None."""
-        first = self.paths[0] if "://" in self.directory and self.paths else None
+        is_local = self.directory.startswith("/") or not self.paths
+        first = None if is_local else self.paths[0]
         return first if isinstance(first, RemotePath) else None
 
     @property
@@ -145,10 +152,28 @@ class Scope:
         name = os.fsdecode(self.names) if len(self.paths) == 1 else ""
         return os.path.join(self.directory, name)
 
-    def names_in(self, path: Path) -> bytes:
+    def names_in(self, path: Path | RemotePath) -> bytes:
         """Return the names that the index file at `path` uses for the files."""
-        is_own = len(self.paths) == 1 and path.name.startswith(hashed_name(self.key))
+        name = os.path.basename(path)
+        is_own = len(self.paths) == 1 and name.startswith(hashed_name(self.key))
         return ONLY_FILE if is_own else self.names
+
+    def next_to_data(self) -> tuple[Path | RemotePath | None, bytes]:
+        """Return the index file next to the data, and its names for the files.
+
+        The path is None if the files are in several buckets, or share names.
+        """
+        from pathlib import Path
+
+        if (first := self.remote) is None:
+            return Path(self.directory, NEXT_TO_DATA), self.names
+        n_above = len(self.directory) + 1 - (len(first.address) - len(first.key))
+        paths = [path for path in self.paths if isinstance(path, RemotePath)]
+        names = [path.key[n_above:] for path in paths]
+        if n_above < 0 or len(set(names)) < len(set(self.paths)):
+            return None, b""
+        entry = Entry(first.key[:n_above] + NEXT_TO_DATA)
+        return first.sibling(entry), joined_names(names)
 
     def above(self) -> Iterator[tuple[str, bytes]]:
         """Yield the directory and each parent, with the file names relative to it."""

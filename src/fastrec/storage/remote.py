@@ -41,6 +41,8 @@ from fastrec.storage.urls import (
 from fastrec.tasks import CancelledError, Task, TaskPool
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import Buffer
 
 _T = TypeVar("_T")
@@ -275,6 +277,32 @@ def delete(path: RemotePath) -> None:
     """Delete an object; ignore a missing object."""
     with contextlib.suppress(FileNotFoundError):
         ask(path, lambda: path.store.delete(path.key))
+
+
+def upload(file: Path | str, target: RemotePath, *, overwrite: bool = True) -> None:
+    """Upload a file completely or not at all; an interrupt cancels the upload.
+
+    The store retries, so that an upload of parts does not begin again.
+    """
+    counters = RequestCounters()
+    put = partial(
+        target.store.put,
+        target.key,
+        file,
+        overwrite=overwrite,
+        check=counters.check,
+    )
+    task = Task(lambda: target.store.call(str(target), put))
+    try:
+        _thread.start_new_thread(task.run, ())
+        task.result()
+        return
+    except TransientError as error:
+        reason = str(error)
+    except BaseException:
+        counters.cancel()
+        raise
+    raise OSError(errno.EIO, reason, str(target))
 
 
 def is_weak(path: str) -> bool:

@@ -311,7 +311,12 @@ class Store:
         return [*page], _SEPARATOR.join(more)
 
     def put(
-        self, key: str, file: Path, *, overwrite: bool, check: Callable[[], None]
+        self,
+        key: str,
+        file: Path | str,
+        *,
+        overwrite: bool,
+        check: Callable[[], None],
     ) -> None:
         """Upload a local file; the object appears only when it is complete.
 
@@ -328,10 +333,11 @@ class Store:
             return
         from obstore import exceptions
 
-        size = file.stat().st_size
+        size = os.stat(file).st_size
         if size <= _PART_BYTES:
             mode = "overwrite" if overwrite else "create"
-            data = file.read_bytes()
+            with open(file, "rb") as whole:
+                data = whole.read()
             try:
                 self._writing.put(key, data, use_multipart=False, mode=mode)
             except exceptions.AlreadyExistsError:
@@ -342,7 +348,7 @@ class Store:
         part_bytes = max(_PART_BYTES, size // _MAX_PARTS)
 
         def parts() -> Iterator[bytes]:
-            with file.open("rb") as data:
+            with open(file, "rb") as data:
                 while part := data.read(part_bytes):
                     check()  # an error aborts the upload
                     yield part

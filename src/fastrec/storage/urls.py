@@ -137,6 +137,12 @@ def refuse_unreadable(url: str) -> None:
         )
 
 
+def refuse_read_only(url: str) -> None:
+    """Raise a ValueError for a URL that cannot be written."""
+    if is_http(url):
+        raise ValueError(f"cannot write {redacted(url)!r}: HTTP servers are read-only")
+
+
 def without_userinfo(url: str) -> tuple[str, dict[str, str]]:
     """Return a URL without user and password, and an authorization header with both."""
     scheme, _, rest = url.partition("://")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import errno
 import io
 import logging
 import os
 import stat
-import threading
 from collections.abc import Iterator, Sequence
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,9 +19,7 @@ from fastrec.errors import CorruptionError
 from fastrec.printable import printable
 from fastrec.storage.atomic import sync_directory
 from fastrec.storage.index import make_indexes, rename_index
-from fastrec.storage.remote import RemotePath, exists
-from fastrec.storage.stores import TransientError
-from fastrec.tasks import CancelledError, Task
+from fastrec.storage.remote import RemotePath, exists, upload
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -154,7 +148,7 @@ class OutputFile:
             return
         self.path, temporary = path, self.current_path
         if isinstance(target, RemotePath):
-            _upload(temporary, target, overwrite=self._overwrite)
+            upload(temporary, target, overwrite=self._overwrite)
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
         else:
@@ -195,30 +189,6 @@ def _rename_to_new(path: str, target: str) -> None:
         os.rename(path, target)
     else:
         os.unlink(path)
-
-
-def _upload(path: str, target: RemotePath, *, overwrite: bool) -> None:
-    """Upload a file completely or not at all; an interrupt cancels the upload."""
-    is_cancelled = threading.Event()
-
-    def check() -> None:
-        if is_cancelled.is_set():
-            raise CancelledError
-
-    put = partial(
-        target.store.put, target.key, Path(path), overwrite=overwrite, check=check
-    )
-    upload = Task(lambda: target.store.call(str(target), put))
-    try:
-        _thread.start_new_thread(upload.run, ())
-        upload.result()
-        return
-    except TransientError as error:  # after the retries of the store
-        reason = str(error)
-    except BaseException:
-        is_cancelled.set()
-        raise
-    raise OSError(errno.EIO, reason, str(target))
 
 
 def end_of_records(path: str, stale: Sequence[int] = ()) -> NDArray[np.uint64]:

@@ -21,7 +21,7 @@ import tempfile
 from fastrec.storage.paths import is_remote, names_below, path_of_url
 from fastrec.storage.remote import RemotePath, exists, remote_path
 from fastrec.storage.stores import Entry, StorageOptions
-from fastrec.storage.urls import is_http, redacted
+from fastrec.storage.urls import redacted, refuse_read_only
 
 # File systems allow 255 bytes; the rest is for the affixes above.
 _MAX_NAME_BYTES = 200
@@ -46,10 +46,7 @@ class ShardNames:
     ) -> None:
         self._remote: RemotePath | None = None
         if is_remote(path):
-            if is_http(path):
-                raise ValueError(
-                    f"cannot write {redacted(path)!r}: HTTP servers are read-only"
-                )
+            refuse_read_only(path)
             self._remote = remote_path(path, storage_options)
             self.path, self._pattern = str(self._remote), self._remote.key
             # Shards are written here, and then uploaded.
