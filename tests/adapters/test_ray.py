@@ -34,6 +34,7 @@ from columns import Untyped, Write, open_dataset
 from numbered import SPEC, N, record
 from object_server import random_faults, served
 from oracle import example, tfrecord_file
+from s3_server import S3
 
 pytestmark = [
     pytest.mark.frameworks,
@@ -603,6 +604,31 @@ def test_a_failed_job_leaves_no_files(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_objects_appear_together_and_a_failed_job_leaves_none(s3: S3) -> None:
+    def fail(batch: Any) -> Any:
+        if 77 in batch["id"]:
+            raise RuntimeError(77)
+        return batch
+
+    ds = ray.data.range(100, override_num_blocks=4)
+    pattern = s3.url("d/{shard}-of-{num_shards}.tfrecord")
+    options: dict[str, Any] = {"storage_options": s3.options, "max_shard_records": 20}
+    with pytest.raises(Exception, match="RuntimeError: 77"):
+        fr.ray.write_tfrecords(ds.map_batches(fail, batch_size=5), pattern, **options)
+    assert s3.names() == []
+    files = fr.ray.write_tfrecords(ds, pattern, **options)
+    n = len(files)
+    assert files == [s3.url(f"d/{i}-of-{n}.tfrecord") for i in range(n)]
+    assert s3.names() == sorted(f"d/{i}-of-{n}.tfrecord" for i in range(n))
+    found = fr.open(files, storage_options=s3.options)
+    assert [row["id"] for row in found] == list(range(100))
+    with pytest.raises(FileExistsError):
+        fr.ray.write_tfrecords(ds, pattern, **options)
+    (one,) = fr.ray.write_tfrecords(ds.limit(5), pattern, overwrite=True, **options)
+    assert s3.names() == ["d/0-of-1.tfrecord"]
+    assert len(fr.open(one, storage_options=s3.options)) == 5
+
+
 def test_leftovers_of_a_killed_driver_are_removed(tmp_path: Path) -> None:
     pattern = tmp_path / "{shard}.tfrecord"
     program = f"""
@@ -627,8 +653,8 @@ def test_wrong_arguments_of_a_write_are_refused(tmp_path: Path) -> None:
         write(ds, tmp_path / "a.tfrecord")
     with pytest.raises(TypeError, match=r"must be a ray.data.Dataset, got Dataset"):
         write(fr.open(__file__), tmp_path / "{shard}.tfrecord")
-    with pytest.raises(ValueError, match="a directory that all nodes share") as url:
-        write(ds, "s3://key:secret@bucket/{shard}.tfrecord")
+    with pytest.raises(ValueError, match="HTTP servers are read-only") as url:
+        write(ds, "https://key:secret@host/{shard}.tfrecord")
     assert "secret" not in str(url.value)
     with pytest.raises(ValueError, match="compression must be"):
         write(ds, tmp_path / "{shard}.tfrecord", compression="BZIP2")

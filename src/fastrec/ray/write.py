@@ -32,7 +32,9 @@ from fastrec.features.schema import Features, as_schema
 from fastrec.hints import checked_names
 from fastrec.options import positive_int
 from fastrec.ray.blocks import columns_of_batch, features_of_schema
-from fastrec.storage.paths import is_remote
+from fastrec.storage.paths import is_remote, names_below
+from fastrec.storage.remote import delete, remote_path
+from fastrec.storage.stores import Entry, StorageOptions
 from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames, new_token
 from fastrec.writer.shards import ShardOptions, ShardWriter
@@ -60,6 +62,7 @@ def write_tfrecords(
     compression: str | None = None,
     compression_level: int | None = None,
     sync: bool = True,
+    storage_options: StorageOptions | None = None,
     concurrency: int | None = None,
     ray_remote_args: dict[str, Any] | None = None,
 ) -> list[str]:
@@ -76,7 +79,8 @@ def write_tfrecords(
         which `fastrec.Raw` reads.
     path : str or os.PathLike
         A shard pattern, such as ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. All
-        nodes must see its directory under the same path.
+        nodes must see its directory under the same path. If it is a URL, the store
+        copies each complete object to its final name; S3 copies objects of up to 5 GB.
     features : mapping of str to specs, optional
         See `fastrec.Writer`.
     overwrite : bool, default False
@@ -86,6 +90,9 @@ def write_tfrecords(
     min_rows_per_file : int, optional
         Pass at least this many rows to each write task, as in Ray's own writers. By
         default each block becomes a file.
+    storage_options : mapping, optional
+        See `fastrec.open`. Ray sends the options to the write tasks. Without them, the
+        tasks read credentials from their environment variables.
     concurrency, ray_remote_args
         See ``ray.data.Dataset.write_datasink``.
 
@@ -116,12 +123,14 @@ def write_tfrecords(
         raise TypeError(
             f"dataset must be a ray.data.Dataset, got {type(given).__name__}"
         )
-    check_shared(os.fsdecode(path))
-    names = ShardNames(os.path.abspath(os.fsdecode(path)))
+    name = os.fsdecode(path)
+    names = ShardNames(
+        name if is_remote(name) else os.path.abspath(name), storage_options
+    )
     if not names.is_pattern:
         raise ValueError(
             'path must be a shard pattern such as "train-{shard:05d}.tfrecord", '
-            f"got {os.fsdecode(path)!r}"
+            f"got {redacted(name)!r}"
         )
     if min_rows_per_file is not None:
         min_rows_per_file = positive_int("min_rows_per_file", min_rows_per_file)
@@ -131,9 +140,12 @@ def write_tfrecords(
         "compression": compression,
         "compression_level": compression_level,
         "sync": sync,
+        "storage_options": storage_options,
     }
     specs = {} if features is None else dict(as_schema(features))
-    with staging(names, overwrite=overwrite, sync=sync) as (directory, writer):
+    with staging(
+        names, overwrite=overwrite, sync=sync, storage_options=storage_options
+    ) as (directory, writer):
         sink = TFRecordsDatasink(directory, specs, options, min_rows_per_file)
         # This writer checks the options; its empty file is used if there are no rows.
         with sink.writer("empty") as empty:
@@ -146,7 +158,10 @@ def write_tfrecords(
             if isinstance(error.cause, (Error, OSError)):
                 raise error.cause from error
             raise
-        writer.adopt(sink.files or empty.files)
+        files = sink.files or empty.files
+        if names.is_remote:  # with the driver's credentials
+            files = [remote_path(file, storage_options) for file in files]
+        writer.adopt(files)
     return writer.files
 
 
@@ -178,7 +193,7 @@ class TFRecordsDatasink(Datasink):
         with self.writer(new_token(), features_of_schema(first.schema)) as writer:
             for batch in itertools.chain([first], batches):
                 writer.write_batch(columns_of_batch(batch))
-        return ctx.task_idx, writer.n_records, writer.files
+        return ctx.task_idx, writer.n_records, [*map(str, writer.files)]
 
     def on_write_complete(self, write_result: WriteResult[_Written]) -> None:
         """Set `files` to the files of all tasks, in the order of the tasks."""
@@ -191,39 +206,43 @@ class TFRecordsDatasink(Datasink):
         self.files = [file for _, _, files in tasks for file in files]
 
 
-def check_shared(path: str) -> None:
-    """Raise a ValueError if `path` is a URL: object stores cannot rename files."""
-    if is_remote(path):
-        raise ValueError(
-            "Ray tasks must write to a directory that all nodes share, got "
-            f"{redacted(path)!r}; write to a shared directory, and copy the files"
-        )
-
-
 @contextlib.contextmanager
 def staging(
-    names: ShardNames, *, overwrite: bool, sync: bool
+    names: ShardNames,
+    *,
+    overwrite: bool,
+    sync: bool,
+    storage_options: StorageOptions | None = None,
 ) -> Iterator[tuple[str, ShardWriter]]:
     """Yield a staging directory next to the final files, and a writer of `names`.
 
     The writer locks the names, and at the end publishes the files that it adopted. Then
     the directory is removed: a task that outlives the job, for example after a network
-    failure, cannot write files. Raises a FileExistsError if a file must be kept.
+    failure, cannot write local files. Raises a FileExistsError if a file must be kept.
     """
     options = ShardOptions(overwrite=overwrite, sync=sync, together=True)
     writer = ShardWriter(names, options)
     parent, name = os.path.split(names.lock)
     # Hash the pattern: a directory name should not contain its braces.
     key = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+    if names.is_remote:
+        parent = os.path.dirname(names.path)
     prefix = os.path.join(parent, f".ray-{key}-")
     directory = f"{prefix}{new_token()}"
     try:
-        # Remove the staging directories of killed drivers.
-        for leftover in glob.glob(f"{glob.escape(prefix)}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        os.mkdir(directory)
+        if not names.is_remote:
+            # Remove the staging directories of killed drivers. In a bucket, such a
+            # driver may be running on another machine.
+            for leftover in glob.glob(f"{glob.escape(prefix)}*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            os.mkdir(directory)
         yield directory, writer
         writer.close()
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        if names.is_remote:
+            staged = remote_path(directory, storage_options)
+            for name in names_below(staged, staged.key):
+                delete(staged.sibling(Entry(f"{staged.key}/{name}")))
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
         writer.discard()

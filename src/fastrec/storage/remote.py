@@ -279,6 +279,11 @@ def delete(path: RemotePath) -> None:
         ask(path, lambda: path.store.delete(path.key))
 
 
+def copy(path: RemotePath, target: RemotePath) -> None:
+    """Copy an object within its store; the copy appears when it is complete."""
+    ask(path, lambda: path.store.copy(path.key, target.key))
+
+
 def upload(file: Path | str, target: RemotePath, *, overwrite: bool = True) -> None:
     """Upload a file completely or not at all; an interrupt cancels the upload.
 

@@ -355,6 +355,13 @@ class Store:
 
         self._writing.put(key, parts(), use_multipart=True, chunk_size=part_bytes)
 
+    def copy(self, key: str, target: str) -> None:
+        """Copy an object within the store, without reading it."""
+        if self._writing is None:
+            self._fs().cp_file(self._path(key), self._path(target))
+        else:
+            self._writing.copy(key, target)
+
     def delete(self, key: str) -> None:
         """Delete an object."""
         if self._writing is None:

@@ -19,7 +19,7 @@ from fastrec.errors import CorruptionError
 from fastrec.printable import printable
 from fastrec.storage.atomic import sync_directory
 from fastrec.storage.index import make_indexes, rename_index
-from fastrec.storage.remote import RemotePath, exists, upload
+from fastrec.storage.remote import RemotePath, copy, exists, upload
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -138,7 +138,7 @@ class OutputFile:
             file.close()
 
     def publish(self, path: str, target: str, *, sync: bool) -> None:
-        """Rename or upload the file to `target`; an appended file keeps its name.
+        """Rename, upload or copy the file to `target`; an appended file keeps its name.
 
         Also renames the index of the file and, with `sync`, flushes the directory.
         Raises an OSError, which names `path`, if `target` must not be replaced.
@@ -147,7 +147,9 @@ class OutputFile:
             self.is_published = True
             return
         self.path, temporary = path, self.current_path
-        if isinstance(target, RemotePath):
+        if isinstance(temporary, RemotePath) and isinstance(target, RemotePath):
+            copy(temporary, target)
+        elif isinstance(target, RemotePath):
             upload(temporary, target, overwrite=self._overwrite)
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
