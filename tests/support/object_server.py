@@ -19,13 +19,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote
 
 # Faults that a reader retries. "cut", "few" and "reset" concern the body and connection.
 TRANSIENT = ("500", "503", "429", "reset", "cut", "few", "shifted", "stall")
 # Faults that end in an error: a flipped bit, and another version.
 FAULTS = (*TRANSIENT, "altered", "changed")
+
+# The status, headers and body of a response.
+Response: TypeAlias = tuple[int, Mapping[str, str], bytes]
 
 _OF_BODIES = ("cut", "few", "shifted", "altered")
 
@@ -65,6 +68,9 @@ class ObjectServer(http.server.ThreadingHTTPServer):
         Headers of all responses.
     listing : callable or None
         ``listing(query)`` returns the response to the listing of an S3 bucket.
+    respond : callable or None
+        ``respond(method, path, headers, body)`` returns a response, or None for that of
+        an object. Without it, the server is read-only.
     requests : list of Request
         The requests so far, without those of directories.
     injected : Counter
@@ -102,6 +108,7 @@ class ObjectServer(http.server.ThreadingHTTPServer):
         self.headers: dict[str, str] = {}
         self.listing: Callable[[Mapping[str, str]], bytes] | None = None
         self.status: Callable[[str, Mapping[str, str]], int | None] | None = None
+        self.respond: Callable[..., Response | None] | None = None
         self.requests: list[Request] = []
         self.injected: Counter[str] = Counter()
         self.wave_seconds = 0.0
@@ -189,6 +196,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer(has_body=True)
 
+    do_PUT = do_POST = do_DELETE = do_GET
+
     def _answer(self, *, has_body: bool) -> None:
         server = self.server
         key = unquote(self.path.partition("?")[0]).lstrip("/")
@@ -202,6 +211,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             status = server.status(self.path, dict(self.headers.items()))
             if status is not None:
                 self._send(status)
+                return
+        if server.respond is not None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = dict(self.headers.items())
+            response = server.respond(self.command, self.path, headers, body)
+            if response is not None:
+                status, headers, body = response
+                self._send(status, body, headers)
                 return
         query = dict(parse_qsl(self.path.partition("?")[2]))
         if server.listing is not None and "list-type" in query:

@@ -200,7 +200,7 @@ def test_indexes_are_written_next_to_the_data(
         return read[-1]
 
     assert n_bytes_read("0", "1", machine="first", next_to_data=True) > 0
-    assert n_bytes_read("2", machine="second", next_to_data=True) > 0  # joins the others
+    assert n_bytes_read("2", machine="second", next_to_data=True) > 0
     before = objects()["d/.fastrec/index.frecidx"]
     assert n_bytes_read("0", "1", "2", machine="third") == 0
     assert n_bytes_read("0", machine="third", next_to_data=True) == 0

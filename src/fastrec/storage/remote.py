@@ -300,7 +300,7 @@ def upload(file: Path | str, target: RemotePath, *, overwrite: bool = True) -> N
     task = Task(lambda: target.store.call(str(target), put))
     try:
         _thread.start_new_thread(task.run, ())
-        task.result()
+        target.entry = task.result()
         return
     except TransientError as error:
         reason = str(error)

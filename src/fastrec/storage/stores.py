@@ -1,7 +1,7 @@
 """Store for reading, listing and writing the objects of one bucket or server.
 
-obstore reads S3, Google Cloud Storage, Azure and HTTP. fsspec reads all other schemes,
-and lists an HTTP server by the links in its HTML pages. Errors of both libraries become
+obstore reads S3, Google Cloud Storage, Azure, HTTP and the Hugging Face Hub. fsspec
+reads all other schemes, and lists the Hub, and HTTP servers by the links in their pages. Errors of both libraries become
 an OSError that names the redacted URL, or a `TransientError`, after which
 `fastrec.storage.remote.ask` retries. Library messages may contain credentials, so
 errors quote at most the first line, without URLs and options.
@@ -9,6 +9,7 @@ errors quote at most the first line, without URLs and options.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import math
@@ -23,7 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from fastrec.errors import Error
 from fastrec.options import MissingExtraError, extra
 from fastrec.printable import printable
-from fastrec.storage.urls import is_http, redacted, scrubbed, without_userinfo
+from fastrec.storage.urls import (
+    hub_url,
+    is_http,
+    redacted,
+    scrubbed,
+    without_userinfo,
+)
 from fastrec.tasks import CancelledError
 
 if TYPE_CHECKING:
@@ -41,7 +48,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger("fastrec")
 
 _OBSTORE_SCHEMES = frozenset(
-    {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"}
+    {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https", "hf"}
 )
 # The common schemes, which errors list. fsspec supports more schemes.
 _SCHEMES = ("s3", "gs", "az", "abfss", "http", "https", "hf", "ftp", "sftp", "memory")
@@ -116,7 +123,7 @@ class Store:
         self._is_http = is_http(root)
         # obstore's store, without retries, because `ask` counts and cancels retries.
         self._reading: Any = None
-        self._writing: Any = None
+        self._writing: Any = None  # None if fsspec lists and writes
         self._fs: Callable[[], Any]  # returns fsspec's file system
         if scheme in _OBSTORE_SCHEMES:
             self._open_obstore(root)
@@ -131,31 +138,40 @@ class Store:
         client = {**_CLIENT_OPTIONS, **named.pop("client_options")}
         # A caller that sets this time-out also determines how slow a body may be.
         self._is_paced = client["read_timeout"] == _CLIENT_OPTIONS["read_timeout"]
-        endpoints = [value for name, value in named.items() if "endpoint" in name]
-        endpoints += [root, os.environ.get("AWS_ENDPOINT_URL", "")]
+        authorization: dict[str, str] = {}
+        if scheme == "hf":
+            hub = _hub_options(named)
+            self._fs = lambda: _file_system("hf", "", hub)()
+            root = hub_url(root, hub["endpoint"])
+            if hub["token"]:
+                authorization = {"authorization": f"Bearer {hub['token']}"}
+        elif self._is_http:
+            # obstore ignores the user and password in a URL.
+            root, authorization = without_userinfo(root)
+        endpoints = [root, *named.values(), *map(os.environ.get, _ENDPOINT_VARIABLES)]
         if any(str(value).startswith("http://") for value in endpoints):
             client.setdefault("allow_http", True)
         # Directory buckets of S3 and file systems of Azure list keys in other orders.
         is_directory_bucket = root.rstrip("/").endswith("--x-s3")
         self._is_ordered = scheme in ("s3", "s3a", "gs") and not is_directory_bucket
-        if self._is_http:
+        if is_http(root):
             if wrong := named.keys() - {"retry_config"}:
                 raise ValueError(
-                    f"HTTP servers have no storage option {min(wrong)!r}; pass options "
-                    "of obstore's client: timeout, proxy_url, default_headers, ..."
+                    f"{scheme}:// URLs have no storage option {min(wrong)!r}; pass "
+                    "options of obstore's client: timeout, proxy_url, default_headers, ..."
                 )
-            # obstore ignores the user and password in a URL.
-            root, authorization = without_userinfo(root)
             client["default_headers"] = {
                 "accept-encoding": "identity",
                 **authorization,
                 **client.get("default_headers", {}),
             }
+        if self._is_http:
             self._fs = partial(_file_system_of_pages, root, client["default_headers"])
         once = {"retry_config": {"max_retries": 0}, **named}
         try:
             self._reading = from_url(root, client_options=client, **once)
-            self._writing = from_url(root, client_options=client, **named)
+            if not is_http(root):
+                self._writing = from_url(root, client_options=client, **named)
             # The consumer determines how long a whole object takes.
             unlimited = {**client, "timeout": "365days"}
             self._streaming = from_url(root, client_options=unlimited, **once)
@@ -231,7 +247,7 @@ class Store:
         `prefix` is empty or ends with a slash. `after` is empty for the first page,
         otherwise the value that came with the previous page.
         """
-        if self._is_http or self._reading is None:
+        if self._writing is None:
             return self._directory(prefix, is_recursive, after)
         from obstore import exceptions as kinds
 
@@ -317,8 +333,10 @@ class Store:
         *,
         overwrite: bool,
         check: Callable[[], None],
-    ) -> None:
+    ) -> Entry | None:
         """Upload a local file; the object appears only when it is complete.
+
+        Returns the entry if the response contains the version.
 
         Calls `check` repeatedly; an exception from `check` aborts the upload. Without
         `overwrite`, an existing object is an error, if the store supports that.
@@ -330,7 +348,7 @@ class Store:
                 raise FileExistsError
             fs.makedirs(fs._parent(path), exist_ok=True)
             fs.put_file(str(file), path)
-            return
+            return None
         from obstore import exceptions
 
         size = os.stat(file).st_size
@@ -339,12 +357,13 @@ class Store:
             with open(file, "rb") as whole:
                 data = whole.read()
             try:
-                self._writing.put(key, data, use_multipart=False, mode=mode)
+                done = self._writing.put(key, data, use_multipart=False, mode=mode)
             except exceptions.AlreadyExistsError:
                 # The response to the first attempt may have been lost.
                 if bytes(self._writing.get(key).bytes()) != data:
                     raise
-            return
+                return None
+            return Entry(key, size, done["e_tag"]) if done["e_tag"] else None
         part_bytes = max(_PART_BYTES, size // _MAX_PARTS)
 
         def parts() -> Iterator[bytes]:
@@ -353,7 +372,10 @@ class Store:
                     check()  # an error aborts the upload
                     yield part
 
-        self._writing.put(key, parts(), use_multipart=True, chunk_size=part_bytes)
+        done = self._writing.put(
+            key, parts(), use_multipart=True, chunk_size=part_bytes
+        )
+        return Entry(key, size, done["e_tag"]) if done["e_tag"] else None
 
     def copy(self, key: str, target: str) -> None:
         """Copy an object within the store, without reading it."""
@@ -438,6 +460,19 @@ def _file_system(scheme: str, root: str, options: StorageOptions) -> Callable[[]
     return partial(cls, **{**own, **options})
 
 
+def _hub_options(named: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options of the Hugging Face Hub from `named`, and return all of them."""
+    endpoint, token = named.pop("endpoint", None), named.pop("token", None)
+    if token is None:
+        token = os.environ.get("HF_TOKEN")
+        with contextlib.suppress(ImportError):  # also reads the file of a login
+            from huggingface_hub import get_token
+
+            token = get_token()
+    default = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    return {"endpoint": endpoint or default, "token": token}
+
+
 def _file_system_of_pages(root: str, headers: Mapping[str, Any]) -> Any:
     """Return fsspec's HTTP file system, which lists links in HTML pages as files."""
     from urllib.parse import parse_qsl  # slow to import
@@ -513,6 +548,7 @@ def _status_of(error: BaseException) -> int:
 
 # Options.
 
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
 _NAMES = (
     "storage_options are named as in obstore, such as access_key_id, "
     "secret_access_key, token, endpoint, region, skip_signature, timeout and proxy_url"

@@ -9,8 +9,12 @@ _MARK = "***"
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs", "hf"})
 # In these URLs, "@" never follows a user name.
 _USERLESS = frozenset({"memory", "github"})
-# URLs without a host: the whole path is the key.
-_HOSTLESS = frozenset({"memory", "hf"})
+# A repository of the Hugging Face Hub, with a revision, and the key of a file in it.
+_HUB = re.compile(
+    r"((?:(?:datasets|spaces|models|buckets)/)?[^/]+/[^/@]+"
+    r"(?:@(?:refs/(?:convert|pr)/)?[^/]+)?)/?(.*)",
+    re.DOTALL,
+)
 # URLs, and mistyped URLs such as "http:/host" and "/directory/http:/host".
 _LIKE_URL = re.compile(
     r"(\s*(?:b?['\"]|.*/(?=[^/]*:/))??([A-Za-z][A-Za-z0-9+.-]+)(:/*|//))(.*)",
@@ -40,8 +44,10 @@ def split_url(url: str) -> tuple[str, str]:
     """
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
-    if scheme in _HOSTLESS:
-        return f"{scheme}://", rest.lstrip("/")
+    if scheme == "memory":  # it has no host
+        return "memory://", rest.lstrip("/")
+    if scheme == "hf" and (found := _HUB.fullmatch(rest)):
+        return f"hf://{found[1]}", found[2]
     host, _, key = rest.partition("/")
     if not is_http(url):
         return f"{scheme}://{host}", key
@@ -135,6 +141,17 @@ def refuse_unreadable(url: str) -> None:
             "only HTTP URLs have a query; pass credentials as storage_options=, and "
             'write "[?]" for a question mark in a name'
         )
+
+
+def hub_url(root: str, endpoint: str) -> str:
+    """Return the HTTP URL below which the Hugging Face Hub serves a repository."""
+    from urllib.parse import quote, unquote
+
+    name, _, revision = root.partition("://")[2].partition("@")
+    name = name.removeprefix("models/")
+    revision = "" if name.startswith("buckets/") else revision or "main"
+    tail = revision and "/" + quote(unquote(revision), safe="")
+    return f"{endpoint.rstrip('/')}/{name}/resolve{tail}"
 
 
 def refuse_read_only(url: str) -> None:

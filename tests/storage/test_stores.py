@@ -1,0 +1,193 @@
+"""Google Cloud Storage, Azure and the Hugging Face Hub.
+
+Goal
+    Listings are complete, all records are read, and objects are written completely or
+    not at all, whatever protocol the store speaks. Files of the Hub need the requests
+    that the same files need on an HTTP server, and no other host gets the token.
+Method
+    Servers in this process that answer as obstore and huggingface_hub expect it, with
+    small pages; compared with the objects and records that were written.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from columns import Untyped
+from fastrec.storage.paths import expand
+from object_server import served
+from oracle import example, tfrecord_file
+from store_servers import HubRepository, Response, store_server
+from written import payloads
+
+pytest.importorskip("obstore", reason="extra `remote` is not installed")
+pytest.importorskip("fsspec", reason="extra `remote` is not installed")
+
+N_FILES = 8
+N_ROWS = 10
+KEYS = [f"d/{i}.tfrecord" for i in range(N_FILES)]
+BIG = np.random.default_rng(1).bytes(9 << 20)  # more than one part of an upload
+
+
+def file(number: int) -> bytes:
+    values = range(number * N_ROWS, (number + 1) * N_ROWS)
+    return tfrecord_file([example({b"n": ("int64", [i])}) for i in values])
+
+
+FILES = {key: file(i) for i, key in enumerate(KEYS)}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(params=["gs", "az", "hf"])
+def bucket(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "hf":
+        pytest.importorskip("huggingface_hub")
+    with store_server(request.param) as running:
+        yield running
+
+
+def numbers(dataset: Untyped, **options: Untyped) -> list[int]:
+    return [int(n) for batch in dataset.loader(30, **options) for n in batch["n"]]
+
+
+@pytest.mark.parametrize("pattern", ["d/", "d/*", "**", ""])
+def test_listings_of_several_pages_are_complete(bucket: Any, pattern: str) -> None:
+    for key, data in FILES.items():
+        bucket.put(key, data)
+    bucket.put("e/f/other.tfrecord", file(9))
+    options = {"storage_options": bucket.options}
+    found = expand(bucket.url(pattern), **options)
+    others = [] if pattern.startswith("d") else ["e/f/other.tfrecord"]
+    assert found == [bucket.url(key) for key in [*KEYS, *others]]
+    assert bucket.n_listings > 2
+    with pytest.raises(FileNotFoundError):
+        expand(bucket.url("absent/"), **options)
+    with pytest.raises(FileNotFoundError):
+        expand(bucket.url("absent/*"), **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": fr.Blocks()}])
+def test_all_records_are_read(bucket: Any, options: dict[str, Any]) -> None:
+    for key, data in FILES.items():
+        bucket.put(key, data)
+    ds = fr.open(bucket.url("d/*"), storage_options=bucket.options)
+    found = numbers(ds, **options)
+    expected = list(range(N_FILES * N_ROWS))
+    assert (sorted(found) if options else found) == expected
+    bucket.put(KEYS[0], file(99)[: len(FILES[KEYS[0]])])
+    with pytest.raises(fr.CorruptionError) as caught:
+        numbers(fr.open(ds.files, storage_options=bucket.options))
+    assert caught.value.code == "file_changed"
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_objects_are_written_completely_or_not_at_all(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with store_server(scheme) as bucket:
+        options: dict[str, Any] = {"storage_options": bucket.options}
+        with fr.Writer(bucket.url("a"), **options) as writer:
+            writer.write({"x": b"x"})
+        with fr.Writer(bucket.url("b"), **options) as writer:
+            writer.write({"x": BIG})
+        assert [len(payloads(data)) for data in bucket.objects().values()] == [1, 1]
+        assert bucket.n_uploads() == 0
+        with pytest.raises(FileExistsError):
+            fr.Writer(bucket.url("a"), **options)
+        writer = fr.Writer(bucket.url("c"), **options)
+        writer.write({"x": b"x"})
+        bucket.put("c", b"theirs")
+        with pytest.raises(FileExistsError):
+            writer.close()
+        assert bucket.objects()["c"] == b"theirs"
+        fr.build_index([bucket.url("a"), bucket.url("b")], next_to_data=True, **options)
+        assert sorted(bucket.objects()) == [".fastrec/index.frecidx", "a", "b", "c"]
+
+
+# The Hugging Face Hub.
+
+
+@pytest.fixture
+def hub() -> Iterator[HubRepository]:
+    pytest.importorskip("huggingface_hub")
+    with store_server("hf") as running:
+        yield running
+
+
+def test_the_hub_needs_the_requests_of_an_http_server(
+    hub: HubRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"storage_options": hub.options}
+    urls = [hub.url(key) for key in KEYS]
+    for key, data in FILES.items():
+        hub.put(key, data)
+    expected = list(range(N_FILES * N_ROWS))
+    assert numbers(fr.open(urls, **options)) == expected
+    paths = [path for path, _ in hub.authorized]
+    assert all("/resolve/" in path or path.startswith("cdn/") for path in paths)
+    found = Counter(request.span for request in hub.server.requests)
+    monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / "other"))
+    with served(FILES) as server:
+        assert numbers(fr.open([f"{server.url}/{key}" for key in KEYS])) == expected
+        assert Counter(request.span for request in server.requests) == found
+
+
+def test_only_the_hub_gets_the_token(hub: HubRepository) -> None:
+    hub.put("a.tfrecord", file(0))
+    hub.is_open = False
+    url = hub.url("a.tfrecord")
+    assert numbers(fr.open(url, storage_options=hub.options)) == list(range(N_ROWS))
+    assert {path.startswith("cdn/"): has for path, has in hub.authorized} == {
+        True: False,
+        False: True,
+    }
+    with pytest.raises(PermissionError) as caught:
+        fr.open(url, storage_options={**hub.options, "token": "hf_wrong"})
+    assert "hf_wrong" not in str(caught.value)
+    with pytest.raises(FileNotFoundError):
+        fr.open(hub.url("b.tfrecord"), storage_options=hub.options)
+    with pytest.raises(ValueError, match="hf:// URLs have no storage option 'region'"):
+        fr.open(url, storage_options={**hub.options, "region": "x"})
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("hf://datasets/user/name/d/a", "datasets/user/name/resolve/main/d/a"),
+        ("hf://datasets/user/name@v1/a", "datasets/user/name/resolve/v1/a"),
+        (
+            "hf://datasets/user/name@refs/convert/parquet/d/a",
+            "datasets/user/name/resolve/refs%2Fconvert%2Fparquet/d/a",
+        ),
+        (
+            "hf://spaces/user/name@refs%2Fpr%2F1/a",
+            "spaces/user/name/resolve/refs%2Fpr%2F1/a",
+        ),
+        ("hf://user/name/a", "user/name/resolve/main/a"),
+        ("hf://models/user/name/a", "user/name/resolve/main/a"),
+        ("hf://buckets/user/name/d/a", "buckets/user/name/resolve/d/a"),
+    ],
+)
+def test_urls_of_the_hub(hub: HubRepository, url: str, path: str) -> None:
+    paths = []
+
+    def respond(_: str, path: str, __: Mapping[str, str], ___: bytes) -> Response:
+        paths.append(path)
+        return 200, {}, b""
+
+    hub.server.respond = respond
+    assert expand(url, storage_options=hub.options) == [url]
+    assert paths[0] == f"/{path}"
