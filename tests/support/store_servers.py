@@ -61,6 +61,7 @@ class Bucket:
         headers: Mapping[str, str],
         body: bytes,
     ) -> Response | None:
+        """Return the response to a request, or None for the bytes of an object."""
         raise NotImplementedError
 
     def _stored(self, key: str, data: bytes, *, creates: bool = False) -> Response:
@@ -110,17 +111,25 @@ class GoogleBucket(Bucket):
             self._stored(key, b"".join(data for _, data in sorted(parts.items())))
             etag = self.server.etag(self.server.objects[key])
             tag = f"<ETag>{escape(etag)}</ETag>"
-            return 200, {}, (
-                f"<CompleteMultipartUploadResult>{tag}</CompleteMultipartUploadResult>"
-            ).encode()
+            return (
+                200,
+                {},
+                (
+                    f"<CompleteMultipartUploadResult>{tag}</CompleteMultipartUploadResult>"
+                ).encode(),
+            )
         if method == "POST":
             upload = str(next(self._numbers))
             self._uploads[upload] = {}
             found = f"<UploadId>{upload}</UploadId>"
-            return 200, {}, (
-                "<InitiateMultipartUploadResult>"
-                f"{found}</InitiateMultipartUploadResult>"
-            ).encode()
+            return (
+                200,
+                {},
+                (
+                    "<InitiateMultipartUploadResult>"
+                    f"{found}</InitiateMultipartUploadResult>"
+                ).encode(),
+            )
         if method == "DELETE":
             self._uploads.pop(upload, None)
             if not upload:
@@ -237,6 +246,7 @@ class HubRepository(Bucket):
         headers: Mapping[str, str],
         body: bytes,
     ) -> Response | None:
+        del method, body  # reads only
         has_token = headers.get("authorization") == f"Bearer {self.token}"
         self.authorized.append((key, has_token))
         if key.startswith("cdn/"):
