@@ -13,23 +13,29 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import random
 import socket
 import struct
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 
 import fastrec as fr
+from children import start_program
 from columns import Untyped
 from fastrec.storage import remote
 from object_server import FAULTS, TRANSIENT, ObjectServer, random_faults, served
 from oracle import example, tfrecord_file
-from s3_server import s3_server
+from s3_server import S3, s3_server
 from written import payloads
 
 # Errors that may end a run. Any other error is a finding.
@@ -41,6 +47,8 @@ SPEC: dict[str, Untyped] = {
 N_FILES = 8
 Rows = list[int]
 _RESET = struct.pack("ii", 1, 0)
+_BUSY = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_WRITER_THREADS = 16
 
 
 def value(n: int) -> bytes:
@@ -133,7 +141,7 @@ def read(way: str, server: ObjectServer, expected: Rows, *, hostile: bool) -> st
 def cutting_proxy(
     target: tuple[str, int], rng: random.Random, injected: Counter[str]
 ) -> Iterator[str]:
-    """Forward connections to `target`, and cut some of them at a random byte."""
+    """Forward connections to `target`; cut or refuse some of them at random."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def forward(source: socket.socket, sink: socket.socket, most: int | None) -> None:
@@ -155,20 +163,34 @@ def cutting_proxy(
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
 
+    def relay(
+        client: socket.socket, server: socket.socket, sent: int | None, got: int | None
+    ) -> None:
+        with client, server:
+            answer = threading.Thread(
+                target=forward, args=(server, client, got), daemon=True
+            )
+            answer.start()
+            forward(client, server, sent)
+            answer.join()
+
     def accept() -> None:
         with suppress(OSError):
             while True:
                 client, _ = listener.accept()
+                if rng.random() < 0.1:
+                    injected["503"] += 1
+                    with client:
+                        client.recv(65536)
+                        client.sendall(_BUSY)
+                    continue
                 server = socket.create_connection(target)
                 limits: list[int | None] = [None, None]
                 if rng.random() < 0.4:
                     limits[rng.randrange(2)] = int(10 ** rng.uniform(0, 7))
-                for ends, most in zip(
-                    ((client, server), (server, client)), limits, strict=True
-                ):
-                    threading.Thread(
-                        target=forward, args=(*ends, most), daemon=True
-                    ).start()
+                threading.Thread(
+                    target=relay, args=(client, server, *limits), daemon=True
+                ).start()
 
     threading.Thread(target=accept, daemon=True).start()
     host, port = listener.getsockname()
@@ -176,45 +198,63 @@ def cutting_proxy(
     listener.close()
 
 
-def write(seed: int, injected: Counter[str]) -> Counter[str]:
-    """Write shards through the proxy; each object is whole, or does not exist."""
+def write(
+    seed: int, injected: Counter[str], n_writers: int = 200, n_kills: int = 4
+) -> Counter[str]:
+    """Write shards through the proxy; each object is whole, or does not exist.
+
+    Also kills `n_kills` processes that write objects of several parts.
+    """
     rng = random.Random(seed)
     ends: Counter[str] = Counter()
     with s3_server() as s3:
         host, _, port = s3.endpoint.partition("://")[2].partition(":")
         with cutting_proxy((host, int(port)), rng, injected) as endpoint:
-            for number in range(20):
-                n_rows = rng.choice((3, 30, 2000))
-                rows = [row(number * 10_000 + i) for i in range(n_rows)]
-                options = {
-                    **s3.options,
-                    "endpoint": endpoint,
-                    "retry_config": {"max_retries": 4},
-                    "client_options": {"read_timeout": "2s"},
-                }
-                url = s3.url(f"{number}-{{shard}}.tfrecord")
-                try:
-                    with fr.Writer(
-                        url, max_shard_records=1000, storage_options=options
-                    ) as writer:
-                        for record in rows:
-                            writer.write_record(record)
-                    ends["complete"] += 1
-                    is_complete = True
-                except OSError as error:
-                    ends[type(error).__name__] += 1
-                    is_complete = False
-                shards = [
-                    payloads(s3.get(name))
-                    for name in sorted(s3.names())
-                    if name.startswith(f"{number}-")
-                ]
-                pieces = [rows[i : i + 1000] for i in range(0, n_rows, 1000)]
-                if is_complete:
-                    assert shards == pieces
-                else:
-                    assert all(shard in pieces for shard in shards)
+            options = {
+                **s3.options,
+                "endpoint": endpoint,
+                "retry_config": {"max_retries": 4},
+                "client_options": {"read_timeout": "2s"},
+            }
+            sizes = [rng.choice((3, 30, 2000)) for _ in range(n_writers)]
+            with ThreadPoolExecutor(_WRITER_THREADS) as pool:
+                write_one = partial(_write_one, s3, options)
+                ends.update(pool.map(write_one, range(n_writers), sizes))
+        for number in range(n_kills):
+            url = s3.url(f"killed-{number}.tfrecord")
+            with (
+                patch.dict(os.environ, s3.environment()),
+                start_program("remote_writer.py", url) as child,
+            ):
+                assert child.stdout is not None
+                child.stdout.readline()  # it begins to upload
+                time.sleep(rng.uniform(0, 1))
+                child.kill()
+                child.communicate()
+            found = [name for name in s3.names() if name == f"killed-{number}.tfrecord"]
+            assert all(len(payloads(s3.get(name))) == 6 for name in found)
+            ends["killed, complete" if found else "killed, absent"] += 1
     return ends
+
+
+def _write_one(s3: S3, options: dict[str, Untyped], number: int, n_rows: int) -> str:
+    """Write shards, check the objects, and return how the writer ended."""
+    rows = [row(number * 10_000 + i) for i in range(n_rows)]
+    url, ended = s3.url(f"{number}-{{shard}}.tfrecord"), "complete"
+    try:
+        with fr.Writer(url, max_shard_records=1000, storage_options=options) as writer:
+            for record in rows:
+                writer.write_record(record)
+    except OSError as error:
+        ended = type(error).__name__
+    names = sorted(name for name in s3.names() if name.startswith(f"{number}-"))
+    shards = [payloads(s3.get(name)) for name in names]
+    pieces = [rows[i : i + 1000] for i in range(0, n_rows, 1000)]
+    if ended == "complete":
+        assert shards == pieces
+    else:
+        assert all(shard in pieces for shard in shards)
+    return ended
 
 
 def main() -> None:

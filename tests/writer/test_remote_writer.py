@@ -14,6 +14,7 @@ import contextlib
 import os
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
+from campaigns import remote_faults
 from children import SECONDS_TO_HANG, start_program
 from columns import Untyped
 from object_server import served
@@ -222,6 +224,15 @@ def test_an_index_is_next_to_all_of_its_files_or_an_error(store: Store) -> None:
                 [f"{server.url}/a.tfrecord", f"{server.url}/a.tfrecord?x=y"],
                 next_to_data=True,
             )
+
+
+def test_faults_and_kills_leave_complete_objects_or_none() -> None:
+    """A few of the writers of the campaign, which checks each object."""
+    injected: Counter[str] = Counter()
+    ends = remote_faults.write(2, injected, n_writers=8, n_kills=1)
+    assert ends.total() == 9
+    assert injected["cut"] > 0
+    assert injected["503"] > 0
 
 
 def test_rewriting_takes_urls(store: Store, spool: Path, tmp_path: Path) -> None:
