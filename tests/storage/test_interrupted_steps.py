@@ -25,8 +25,13 @@ import pytest
 
 from columns import Untyped
 from fastrec import _core
-from fastrec.storage.atomic import replacement
-from fastrec.storage.locks import held_lock, open_file, open_lock_file, try_lock
+from fastrec.storage.atomic import (
+    held_lock,
+    open_file,
+    open_lock_file,
+    replacement,
+    try_lock,
+)
 from fastrec.tasks import CancelledError, Task, TaskPool
 
 pytestmark = [

@@ -121,7 +121,7 @@ def test_a_file_whose_lock_is_that_of_all_files_is_copied(
     server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Making room needs a second lock. It must not be the one that is held."""
-    monkeypatch.setattr("fastrec.storage.locks._N_LOCKS", 1)
+    monkeypatch.setattr("fastrec.storage.atomic._N_LOCKS", 1)
     url = f"{server.url}/plain/1.tfrecord"
     n_bytes = 3 * SHARD_BYTES
     dataset = open_dataset(url, cache_dir=tmp_path, cache_bytes=n_bytes)

@@ -191,3 +191,37 @@ def test_urls_of_the_hub(hub: HubRepository, url: str, path: str) -> None:
     hub.server.respond = respond
     assert expand(url, storage_options=hub.options) == [url]
     assert paths[0] == f"/{path}"
+
+
+# Many ranks.
+
+
+def test_one_index_next_to_the_data_serves_all_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank lists the files, fetches the index, and requests only its records."""
+    n_files, world_size = 200, 8
+    monkeypatch.setattr("store_servers.PAGE_KEYS", 1000)
+    with store_server("gs") as bucket:
+        for i in range(n_files):
+            bucket.put(f"d/{i:03d}.tfrecord", file(i))
+        options = {"storage_options": bucket.options}
+        fr.build_index(bucket.url("d/"), next_to_data=True, **options)
+        rows: list[int] = []
+        for rank in range(world_size):
+            monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / str(rank)))
+            bucket.server.requests.clear()
+            bucket.n_listings = 0
+            ds = fr.open(bucket.url("d/*"), features={"n": "int64"}, **options)
+            rows += numbers(ds, rank=rank, world_size=world_size, shuffle=fr.Blocks())
+            keys = Counter(request.key for request in bucket.server.requests)
+            assert keys["bucket/d/.fastrec/index.frecidx"] == 1
+            assert keys.total() <= 1 + n_files
+            assert bucket.n_listings == 1
+        assert sorted(rows) == list(range(n_files * N_ROWS))
+        # A copy of the bucket has other versions: records of each file are compared.
+        monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / "copy"))
+        monkeypatch.setattr(bucket.server, "etag", lambda data: f'"{len(data)}"')
+        bucket.server.requests.clear()
+        assert len(fr.open(bucket.url("d/*"), **options)) == n_files * N_ROWS
+        assert len({request.key for request in bucket.server.requests}) == 1 + n_files

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from children import Child
-from fastrec.storage import locks
+from fastrec.storage import atomic
 from fastrec.storage.atomic import replacement
 
 pytestmark = pytest.mark.skipif(
@@ -106,8 +106,8 @@ def test_a_file_that_another_writer_removes_before_it_is_locked_is_created_again
         removed[0].unlink()
         return is_done and try_lock(file)
 
-    try_lock = locks.try_lock
-    monkeypatch.setattr(locks, "try_lock", lock_late)
+    try_lock = atomic.try_lock
+    monkeypatch.setattr(atomic, "try_lock", lock_late)
     write(tmp_path / "out", b"new")  # a file that is left open would be a warning
     gc.collect()
     assert len(removed) == 1
@@ -124,7 +124,7 @@ def test_a_file_system_without_locks_keeps_the_files_of_others(
     target = tmp_path / "out"
     with writing(target):
         [temporary] = names_in(tmp_path)
-        monkeypatch.setattr(locks, "try_lock", cannot_lock)
+        monkeypatch.setattr(atomic, "try_lock", cannot_lock)
         with pytest.raises(ZeroDivisionError), replacement(target):
             raise ZeroDivisionError
         assert names_in(tmp_path) == [temporary]

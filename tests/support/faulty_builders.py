@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fastrec as fr
+from fastrec.storage.atomic import builder_lock
 from fastrec.storage.index_files import index_path
-from fastrec.storage.locks import builder_lock
 from faults import Fault, Faults, patience
 
 NEVER = 1 << 30

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from typer import echo, secho
 
@@ -16,8 +17,10 @@ import fastrec as fr
 from fastrec.cli.arguments import AsJson, Paths, RayAddress
 from fastrec.cli.files import files_of, indexed
 from fastrec.cli.terminal import counted, print_json, print_table, printable, size
+from fastrec.storage.atomic import replacement
 from fastrec.storage.compression import contents_of
-from fastrec.storage.index import write_tfrecord2idx
+from fastrec.storage.index import make_indexes
+from fastrec.storage.index_files import IndexPlace
 
 
 def index(
@@ -106,7 +109,11 @@ def index(
 
 
 def _write_texts(files: Iterable[str], directory: Path, index_dir: Path | None) -> None:
-    """Write a DALI index ``NAME.idx`` to `directory` per file; names must differ."""
+    """Write a DALI index ``NAME.idx`` to `directory` per file; names must differ.
+
+    Each line contains the offset and the size of one record's frame, in bytes.
+    `fastrec.open` accepts a directory with a ``NAME.idx`` for each file as `index_dir`.
+    """
     names = {path: Path(path).name for path in files}
     name, count = Counter(names.values()).most_common(1)[0] if names else ("", 0)
     if count > 1:
@@ -120,4 +127,8 @@ def _write_texts(files: Iterable[str], directory: Path, index_dir: Path | None) 
             )
     directory.mkdir(parents=True, exist_ok=True)
     for path, name in names.items():
-        write_tfrecord2idx(path, directory / f"{name}.idx", index_dir=index_dir)
+        (index,) = make_indexes([path], place=IndexPlace(index_dir))
+        offsets = index.offsets.astype(np.int64)
+        lines = np.stack([offsets[:-1], np.diff(offsets)], axis=1)
+        with replacement(directory / f"{name}.idx") as temporary:
+            np.savetxt(temporary, lines, fmt="%d")

@@ -237,8 +237,11 @@ class FileSet:
         if self._formats is None and self._given_parts:
             self._formats = _chained([part.formats for part in self._given_parts])
         elif self._formats is None:
-            is_sampled = self._is_large and options.compression == "auto"
-            if not is_sampled or options.cache_dir is not None:
+            is_detected = options.compression == "auto" and options.cache_dir is None
+            found = is_detected and index.listed_indexes(self.files, options.index_dir)
+            if found:
+                self._indexes[False], self._formats = found, ["plain"] * len(self)
+            elif not (is_detected and self._is_large):
                 self._formats = contents_of(self.files, options.compression)
             else:
                 known = index.known_contents(self.files, options.index_dir)

@@ -25,7 +25,7 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.errors import CorruptionError
-from fastrec.storage.locks import open_file
+from fastrec.storage.atomic import open_file
 from fastrec.storage.paths import asked_in_threads, local_head, version_of
 from fastrec.storage.pipes import PipeFile, PipePath
 from fastrec.storage.remote import RemotePath, RequestCounters, pieces

@@ -27,7 +27,7 @@ from fastrec import _core
 from fastrec.errors import CorruptionError
 from fastrec.options import default_num_threads
 from fastrec.printable import printable
-from fastrec.storage.atomic import replacement
+from fastrec.storage.atomic import builder_lock, replacement
 from fastrec.storage.compression import CODES, Content, content_of
 from fastrec.storage.index_files import (
     ONLY_FILE,
@@ -38,7 +38,6 @@ from fastrec.storage.index_files import (
     joined_names,
     short_name,
 )
-from fastrec.storage.locks import builder_lock
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import version_of, versions_of
 from fastrec.storage.remote import (
@@ -47,6 +46,7 @@ from fastrec.storage.remote import (
     RequestCounters,
     fetch,
     fetch_beginning,
+    is_weak,
 )
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import CancelledError
@@ -64,6 +64,7 @@ _TASKS_PER_THREAD = 8
 _SAVE_SECONDS = 60.0  # a process that is killed loses what it built since the last save
 _N_REMOTE_THREADS = 16  # they wait for the network
 _INDEX_BYTES = 1 << 20  # of the first request for a remote index
+_MIN_LISTED = 64  # objects, above which a request for an index saves requests
 _LOOK_ATTEMPTS = 2  # for an index that is not required: it must not delay reading
 
 
@@ -89,6 +90,27 @@ def load_indexes(
     """Return the cached indexes of plain files, or None if any index is missing."""
     found = FileIndexes(paths, None, IndexPlace(index_dir))
     found.search(counters, _LOOK_ATTEMPTS)
+    return None if found.missing.size else found.indexes()
+
+
+def listed_indexes(
+    paths: Sequence[str], index_dir: str | os.PathLike[str] | None
+) -> _core.Indexes | None:
+    """Return the indexes of many listed objects, or None if any index is missing.
+
+    They show that the objects are plain. Without them, each object must be requested.
+    """
+    listed = [
+        path
+        for path in paths
+        if isinstance(path, RemotePath)
+        and path.entry is not None
+        and memoryview(path.beginning).nbytes == 0
+    ]
+    if len(paths) < _MIN_LISTED or len(listed) < len(paths):
+        return None
+    found = FileIndexes(paths, None, IndexPlace(index_dir))
+    found.search()
     return None if found.missing.size else found.indexes()
 
 
@@ -199,28 +221,20 @@ def renew_stale(path: str, content: Content, n_records: int | None) -> bool:
     return is_stale
 
 
-def index_of(path: str, offsets: npt.NDArray[np.uint64]) -> _core.Index:
-    """Create the index of a plain file from the offsets of its frames."""
-    return _core.Index.from_offsets(offsets, version_of(path), os.fsencode(path))
-
-
-def keep_index(
+def index_of(
     path: str,
     offsets: npt.NDArray[np.uint64],
     payload_crcs: npt.NDArray[np.uint32] | None = None,
     content: Content = "plain",
-) -> None:
-    """Cache the index of a file that was just written, if the cache is writable.
+) -> _core.Index:
+    """Create the index of a file from the beginnings of its frames, and the last end.
 
-    `offsets` are the beginnings of all frames and the end of the last frame. For a
-    compressed file, they are offsets in its content, and `payload_crcs` is required.
+    For a compressed file, the offsets are in its content, and `payload_crcs` is required.
     """
+    version = version_of(path)
     if payload_crcs is None:
-        index = index_of(path, offsets)
-    else:
-        version, code = version_of(path), CODES[content]
-        index = _core.Index.of_stream(offsets, payload_crcs, version, code)
-    keep_indexes([path], _core.Indexes([index]), None)
+        return _core.Index.from_offsets(offsets, version, os.fsencode(path))
+    return _core.Index.of_stream(offsets, payload_crcs, version, CODES[content])
 
 
 def keep_indexes(
@@ -242,26 +256,6 @@ def rename_index(path: str, target: str) -> None:
         index_path(path).replace(index_path(target))
     except OSError as error:
         _log.debug("cannot rename the index of %s: %s", printable(path), error)
-
-
-def write_tfrecord2idx(
-    path: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    *,
-    index_dir: str | os.PathLike[str] | None = None,
-) -> None:
-    """Write the index of one file in the text format of ``tfrecord2idx``.
-
-    Each line contains the offset and the size of one record's frame, in bytes.
-    `fastrec.open` accepts a directory with a ``NAME.idx`` for each file as `index_dir`.
-    """
-    from pathlib import Path  # slow to import
-
-    (index,) = make_indexes([os.fspath(path)], place=IndexPlace(index_dir))
-    offsets = index.offsets.astype(np.int64)
-    lines = np.stack([offsets[:-1], np.diff(offsets)], axis=1)
-    with replacement(Path(target)) as temporary:
-        np.savetxt(temporary, lines, fmt="%d")
 
 
 class FileIndexes:
@@ -354,7 +348,15 @@ class FileIndexes:
             # Some stores deny access to missing objects. Or the index was replaced.
             _log.info("cannot read the index %s: %s", path, error)
             return
-        if file and self._find(file, names, self.missing, is_next_to_data=True):
+        if file is None:
+            return
+        # Probe only objects whose version is inexact or differs, as that of a copy does.
+        exact = [i for i in self.missing.tolist() if not is_weak(self._paths[i])]
+        numbers, n_missing = np.array(exact, np.int64), self.missing.size
+        self._find(file, names, numbers, is_next_to_data=False)
+        if self.missing.size:
+            self._find(file, names, self.missing, is_next_to_data=True)
+        if self.missing.size < n_missing:
             self._sources.add(path)
 
     def _search_scattered(self, folder: Path, listed: set[str]) -> None:

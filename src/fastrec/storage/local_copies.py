@@ -36,10 +36,15 @@ from typing import NamedTuple
 from fastrec import _core
 from fastrec.errors import CorruptionError, Error, LimitError
 from fastrec.printable import printable
-from fastrec.storage.atomic import temporary_file
+from fastrec.storage.atomic import (
+    builder_lock,
+    held_lock,
+    open_lock_file,
+    temporary_file,
+    try_lock,
+)
 from fastrec.storage.compression import Content, inflated
 from fastrec.storage.index_files import hashed_name
-from fastrec.storage.locks import builder_lock, held_lock, open_lock_file, try_lock
 from fastrec.storage.parallel import run_in_threads
 from fastrec.storage.paths import version_of
 from fastrec.storage.remote import RemotePath, RequestCounters, is_weak

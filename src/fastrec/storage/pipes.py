@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from fastrec.storage.locks import open_file
+from fastrec.storage.atomic import open_file
 
 _STDIN = "/dev/stdin"
 # Only on Linux, polling a FIFO opened with O_NONBLOCK waits for its first writer.

@@ -289,15 +289,13 @@ def upload(file: Path | str, target: RemotePath, *, overwrite: bool = True) -> N
 
     The store retries, so that an upload of parts does not begin again.
     """
-    counters = RequestCounters()
-    put = partial(
-        target.store.put,
-        target.key,
-        file,
-        overwrite=overwrite,
-        check=counters.check,
-    )
-    task = Task(lambda: target.store.call(str(target), put))
+    counters, store = RequestCounters(), target.store
+
+    def put() -> Entry | None:
+        check = counters.check
+        return store.put(target.key, str(file), overwrite=overwrite, check=check)
+
+    task = Task(partial(store.call, str(target), put))
     try:
         _thread.start_new_thread(task.run, ())
         target.entry = task.result()

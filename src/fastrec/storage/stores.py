@@ -34,8 +34,6 @@ from fastrec.storage.urls import (
 from fastrec.tasks import CancelledError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from typing_extensions import Buffer
 
 StorageOptions: TypeAlias = Mapping[str, Any]
@@ -327,12 +325,7 @@ class Store:
         return [*page], _SEPARATOR.join(more)
 
     def put(
-        self,
-        key: str,
-        file: Path | str,
-        *,
-        overwrite: bool,
-        check: Callable[[], None],
+        self, key: str, file: str, *, overwrite: bool, check: Callable[[], None]
     ) -> Entry | None:
         """Upload a local file; the object appears only when it is complete.
 
@@ -347,7 +340,7 @@ class Store:
             if not overwrite and fs.exists(path):
                 raise FileExistsError
             fs.makedirs(fs._parent(path), exist_ok=True)
-            fs.put_file(str(file), path)
+            fs.put_file(file, path)
             return None
         from obstore import exceptions
 

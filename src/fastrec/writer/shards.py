@@ -25,11 +25,11 @@ from typing import ParamSpec, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fastrec import _core
 from fastrec.printable import printable
-from fastrec.storage.atomic import sync_directory
+from fastrec.storage.atomic import FileLock, sync_directory
 from fastrec.storage.compression import CONTENTS, Codec
-from fastrec.storage.index import keep_index
-from fastrec.storage.locks import FileLock
+from fastrec.storage.index import index_of, keep_indexes
 from fastrec.storage.remote import RemotePath, delete
 from fastrec.tasks import Task, TaskPool, run_registered
 from fastrec.writer.output import OutputFile, end_of_records, resolved
@@ -458,12 +458,11 @@ class _Shard:
         payload_crcs = np.concatenate(self._payload_crcs)
         self._offsets, self._payload_crcs = [], []
         compression = self._options.compression
-        keep = partial(
-            keep_index,
-            self.file.current_path,
-            offsets,
-            None if compression is None else payload_crcs,
-            CONTENTS[compression],
-        )
+        path, crcs = self.file.current_path, payload_crcs if compression else None
+
+        def keep() -> None:
+            index = index_of(path, offsets, crcs, CONTENTS[compression])
+            keep_indexes([path], _core.Indexes([index]), None)
+
         # In a thread, because a signal may interrupt the caller.
         TaskPool(0, at_end=keep).stop()
