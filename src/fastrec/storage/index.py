@@ -100,14 +100,9 @@ def listed_indexes(
 
     They show that the objects are plain. Without them, each object must be requested.
     """
-    listed = [
-        path
-        for path in paths
-        if isinstance(path, RemotePath)
-        and path.entry is not None
-        and memoryview(path.beginning).nbytes == 0
-    ]
-    if len(paths) < _MIN_LISTED or len(listed) < len(paths):
+    known = [p for p in paths if isinstance(p, RemotePath) and p.entry is not None]
+    n_listed = sum(memoryview(path.beginning).nbytes == 0 for path in known)
+    if n_listed < max(len(paths), _MIN_LISTED):
         return None
     found = FileIndexes(paths, None, IndexPlace(index_dir))
     found.search()
@@ -463,10 +458,9 @@ class FileIndexes:
                 progress(min(scanned.n_bytes, n_bytes), n_bytes)
 
         if not self._is_kept():
-            lock: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-            if not isinstance(self._target, RemotePath):
-                lock = builder_lock(self._target, threading.Event())
-            with lock:
+            with contextlib.ExitStack() as lock:
+                if not isinstance(self._target, RemotePath):
+                    lock.enter_context(builder_lock(self._target, threading.Event()))
                 self._search_together()  # another process may have built them meanwhile
                 if not self._is_kept():
                     self._build(scan, scanned, cancel, n_threads, report)
