@@ -83,16 +83,6 @@ class Indexes(metaclass=_Pybind11Type):
     def __init__(self, indexes: Sequence[Index]) -> None: ...
     @staticmethod
     def build(
-        paths: bytes,
-        io: str,
-        n_threads: int,
-        progress: ScanProgress,
-        names: bytes = b"",
-        recovery: str = "raise",
-        is_assumed_plain: bool = False,
-    ) -> Indexes: ...
-    @staticmethod
-    def build_in(
         files: FileTable,
         numbers: NDArray[np.int64],
         n_threads: int,

@@ -43,8 +43,10 @@ FLIPPED = [record(4), record(11), b"", bytes(range(60)), record(3)]
 
 
 def built(path: Path, io: str, mode: str, n_threads: int = 1) -> _core.Index:
+    table = _core.FileTable(os.fsencode(path), [io])
+    numbers = np.arange(1)
     (index,) = _core.Indexes.build(
-        os.fsencode(path), io, n_threads, _core.ScanProgress(), b"", mode
+        table, numbers, n_threads, _core.ScanProgress(), mode
     )
     return index
 

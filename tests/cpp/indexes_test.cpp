@@ -54,28 +54,27 @@ TEST(Indexes, AreJoinedInOrder) {
   EXPECT_TRUE(joined({}).empty());
 }
 
-TEST(Indexes, AreBuiltOfPathsAndOfATable) {
+TEST(Indexes, AreBuiltByTheNumbersOfTheirFiles) {
   const testing::TemporaryDirectory directory;
   const Strings paths = {directory.write("a", testing::file_of({"x", "yz"})),
                          directory.write("b", testing::file_of({})),
                          directory.write("c", testing::file_of({"v"}))};
   ScanProgress progress;
-  const IndexOptions options{.progress = &progress};
-  EXPECT_EQ(sizes(build_indexes(paths, {}, Io::kPread, options, true)),
-            (std::vector<std::uint64_t>{2, 0, 1}));
-  FileTable table(paths, {Io::kPread});
-  EXPECT_EQ(sizes(build_indexes(&table, Numbers{2, 0}, options)),
-            (std::vector<std::uint64_t>{1, 2}));
-  EXPECT_THROW(build_indexes(&table, Numbers{3}, options), std::out_of_range);
-  EXPECT_THROW(build_indexes(&table, Numbers{-1}, options), std::out_of_range);
+  const FileTable table(paths, {Io::kPread});
+  EXPECT_EQ(sizes(build_indexes(table, Numbers{2, 1, 0}, 1, &progress)),
+            (std::vector<std::uint64_t>{1, 0, 2}));
+  EXPECT_THROW(build_indexes(table, Numbers{3}, 1, &progress), std::out_of_range);
+  EXPECT_THROW(build_indexes(table, Numbers{-1}, 1, &progress), std::out_of_range);
 }
 
 TEST(Indexes, ReportTheNamesOfFilesAndCompressedOnes) {
   const testing::TemporaryDirectory directory;
   const Strings paths = {directory.write("a", "\x1f\x8b\x08" + std::string(40, 'x'))};
+  const FileTable table(paths, {Io::kPread}, {"s3://b/a"}, kMaxPayloadBytes, nullptr,
+                        true);
   ScanProgress progress;
   try {
-    build_indexes(paths, {"s3://b/a"}, Io::kPread, {.progress = &progress}, true);
+    build_indexes(table, Numbers{0}, 1, &progress);
     FAIL() << "a compressed file has no index";
   } catch (const Error& error) {
     EXPECT_EQ(error.path, "s3://b/a");

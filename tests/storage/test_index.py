@@ -368,9 +368,9 @@ def test_a_long_build_is_saved_while_it_runs(
         while n_saved and not saved() and time.monotonic() < deadline:
             time.sleep(0.01)  # the index of the first file is being saved
         n_saved.append(len(saved()))
-        names = b"\0".join(paths[i].encode() for i in numbers)
-        return _core.Indexes.build(names, "auto", 1, scanned)
+        return _core.Indexes.build(table, numbers, 1, scanned)
 
+    table = _core.FileTable("\0".join(paths).encode(), ["auto"])
     scanned = _core.ScanProgress()
     found = storage_index.FileIndexes(paths, None, IndexPlace(), ())
     indexes = found.complete(scan, scanned, scanned.cancel, 1)

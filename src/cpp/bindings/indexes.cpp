@@ -27,16 +27,9 @@ Int64Array of_files(const Indexes& indexes, std::uint64_t (Index::*number)() con
   return numbers;
 }
 
-SharedIndexes build(const std::string& paths, Io io, unsigned n_threads,
-                    ScanProgress& progress, const std::string& names, Recovery recovery,
-                    bool is_assumed_plain) {
-  return shared(build_indexes(split_paths(paths), split_paths(names), io,
-                              {n_threads, &progress, recovery}, is_assumed_plain));
-}
-
-SharedIndexes build_in(FileTable& files, Numbers numbers, unsigned n_threads,
-                       ScanProgress& progress, Recovery recovery) {
-  return shared(build_indexes(&files, numbers, {n_threads, &progress, recovery}));
+SharedIndexes build(const FileTable& files, Numbers numbers, unsigned n_threads,
+                    ScanProgress& progress, Recovery recovery) {
+  return shared(build_indexes(files, numbers, n_threads, &progress, recovery));
 }
 
 // `parts` are the numbers of files, and their indexes.
@@ -118,12 +111,8 @@ void register_indexes(py::module_& m) {
 
   py::class_<Indexes, SharedIndexes>(m, "Indexes")
       .def(py::init<std::vector<Index>>(), py::arg("indexes"))
-      .def_static("build", &build, WithoutGil(), py::arg("paths"), py::arg("io"),
-                  py::arg("n_threads"), py::arg("progress"), py::arg("names") = "",
-                  py::arg("recovery") = Recovery::kNone,
-                  py::arg("is_assumed_plain") = false)
-      .def_static("build_in", &build_in, WithoutGil(), py::arg("files"),
-                  py::arg("numbers"), py::arg("n_threads"), py::arg("progress"),
+      .def_static("build", &build, WithoutGil(), py::arg("files"), py::arg("numbers"),
+                  py::arg("n_threads"), py::arg("progress"),
                   py::arg("recovery") = Recovery::kNone)
       .def_static("merged", &merge, py::arg("n_files"), py::arg("parts"))
       .def_static(

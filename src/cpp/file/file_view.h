@@ -168,6 +168,9 @@ class FileTable {
   // IoError, and Error if the file is not the expected version.
   std::shared_ptr<const FileView> open(std::size_t index);
 
+  // A separate view of file `index`, which the table does not keep open.
+  std::shared_ptr<const FileView> view_of(std::size_t index) const;
+
   // See FileView::describe_change(); empty if file `index` is not open.
   std::string describe_change(std::size_t index) const;
 
@@ -181,7 +184,6 @@ class FileTable {
   static constexpr std::size_t kMaxDescriptors = 48;
   static constexpr std::size_t kMaxMappings = 4096;
 
-  std::shared_ptr<const FileView> view_of(std::size_t index) const;
   std::shared_ptr<const FileView> keep(std::size_t index,
                                        std::shared_ptr<const FileView> view,
                                        std::shared_ptr<const FileView>* evicted);

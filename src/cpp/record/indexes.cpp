@@ -34,37 +34,18 @@ std::vector<Index> joined(std::span<const std::shared_ptr<Indexes>> parts) {
   return all;
 }
 
-std::vector<Index> build_indexes(const std::vector<std::string>& paths,
-                                 const std::vector<std::string>& names, Io io,
-                                 const IndexOptions& options, bool is_assumed_plain) {
-  std::vector<Index> built;
-  built.reserve(paths.size());
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    const FileView view(paths[i], io, names.empty() ? std::string() : names[i],
-                        FileView::kSmallBytes);
-    if (is_assumed_plain) check_plain(view);
-    built.push_back(
-        Index::build(view, options.n_threads, options.progress, options.recovery));
-  }
-  return built;
-}
-
-std::vector<Index> build_indexes(FileTable* files,
+std::vector<Index> build_indexes(const FileTable& files,
                                  std::span<const std::int64_t> numbers,
-                                 const IndexOptions& options) {
-  const auto is_absent = [&](std::int64_t number) {
-    return static_cast<std::uint64_t>(number) >= files->size();
-  };
-  if (std::ranges::any_of(numbers, is_absent)) {
-    throw std::out_of_range("a number is out of range");
-  }
+                                 unsigned n_threads, ScanProgress* progress,
+                                 Recovery recovery) {
   std::vector<Index> built;
   built.reserve(numbers.size());
   for (const std::int64_t number : numbers) {
-    const auto view = files->open(static_cast<std::size_t>(number));
-    if (files->is_assumed_plain()) check_plain(*view);
-    built.push_back(
-        Index::build(*view, options.n_threads, options.progress, options.recovery));
+    const auto i = static_cast<std::size_t>(number);
+    if (i >= files.size()) throw std::out_of_range("a number is out of range");
+    const auto view = files.view_of(i);
+    if (files.is_assumed_plain()) check_plain(*view);
+    built.push_back(Index::build(*view, n_threads, progress, recovery));
   }
   return built;
 }

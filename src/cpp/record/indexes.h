@@ -85,22 +85,11 @@ std::vector<Index> merged(std::size_t n_files, std::span<const IndexesOf> parts)
 // The indexes of all parts, in order.
 std::vector<Index> joined(std::span<const std::shared_ptr<Indexes>> parts);
 
-// How to build an index; see Index::build().
-struct IndexOptions {
-  unsigned n_threads = 1;
-  ScanProgress* progress = nullptr;
-  Recovery recovery = Recovery::kNone;
-};
-
-// Builds the index of each file. `names` are the paths to report in errors, or empty.
-// With `is_assumed_plain`, throws Error for a compressed file.
-std::vector<Index> build_indexes(const std::vector<std::string>& paths,
-                                 const std::vector<std::string>& names, Io io,
-                                 const IndexOptions& options, bool is_assumed_plain);
-
-// The same for the files `numbers` of a table. Throws std::out_of_range.
-std::vector<Index> build_indexes(FileTable* files,
+// Builds the indexes of the files `numbers`. Throws like Index::build(), and
+// std::out_of_range.
+std::vector<Index> build_indexes(const FileTable& files,
                                  std::span<const std::int64_t> numbers,
-                                 const IndexOptions& options);
+                                 unsigned n_threads, ScanProgress* progress,
+                                 Recovery recovery = Recovery::kNone);
 
 }  // namespace fastrec

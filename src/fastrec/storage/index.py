@@ -142,28 +142,22 @@ def make_indexes(
     scan = _core.ScanProgress()
     stop = threading.Event()
     n_threads = max(1, default_num_threads() // max(1, len(paths)))
-    table: _core.FileTable | None = None
-    if contents is None and any(isinstance(path, RemotePath) for path in paths):
+    readers = None
+    if contents is None:
         from fastrec.storage.range_readers import table_of
 
-        table, _ = table_of(paths, [io])
+        table, readers = table_of(
+            paths,
+            [io],
+            names=joined_names(names or ()),
+            is_assumed_plain=is_assumed_plain,
+        )
 
     def build(numbers: Numbers) -> _core.Indexes:
-        if contents is not None:
-            scans = [
-                _scan_stream(paths[i], contents[i], recovery, stop) for i in numbers
-            ]
-            return _core.Indexes(scans)
-        if table is not None:
-            return _core.Indexes.build_in(table, numbers, n_threads, scan, recovery)
-        return _core.Indexes.build(
-            joined_names([paths[i] for i in numbers]),
-            io,
-            n_threads,
-            scan,
-            joined_names([names[i] for i in numbers]) if names else b"",
-            recovery,
-            is_assumed_plain,
+        if contents is None:
+            return _core.Indexes.build(table, numbers, n_threads, scan, recovery)
+        return _core.Indexes(
+            [_scan_stream(paths[i], contents[i], recovery, stop) for i in numbers]
         )
 
     def cancel() -> None:
@@ -171,7 +165,7 @@ def make_indexes(
         scan.cancel()
 
     found = FileIndexes(paths, contents, place or IndexPlace(), stale)
-    n_at_once = _N_REMOTE_THREADS if table else None
+    n_at_once = _N_REMOTE_THREADS if readers else None
     return found.complete(build, scan, cancel, n_at_once, progress)
 
 
