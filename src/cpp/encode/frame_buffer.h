@@ -15,7 +15,7 @@
 #include "batch/growing_array.h"
 #include "batch/slab.h"
 #include "encode/encode_batch.h"
-#include "record/append.h"
+#include "record/framing.h"
 
 namespace fastrec {
 

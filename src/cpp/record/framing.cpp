@@ -31,6 +31,16 @@ Fault payload_fault(Bytes frame) {
           .expected = crc32c_mask(crc32c(payload))};
 }
 
+void store_header(std::uint64_t length, std::uint8_t* frame) {
+  store_le(frame, length);
+  store_le(frame + kLengthBytes, crc32c_mask(crc32c({frame, kLengthBytes})));
+}
+
+void store_footer(std::uint64_t length, std::uint8_t* frame) {
+  const Bytes payload(frame + kHeaderBytes, length);
+  store_le(frame + kHeaderBytes + length, crc32c_mask(crc32c(payload)));
+}
+
 Content recognize(Bytes beginning) {
   if (beginning.empty()) return Content::kEmpty;
   std::uint64_t length;

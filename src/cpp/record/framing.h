@@ -1,4 +1,4 @@
-// Framing: bytes of a TFRecord file -> verified frames.
+// Framing: bytes of a TFRecord file <-> verified frames.
 //
 //   0               8            12                  12+n           16+n
 //   +---------------+------------+------- - - -------+--------------+
@@ -55,6 +55,11 @@ inline Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
 
 // Verifies the payload of a complete frame with a verified header.
 inline Fault check_payload(Bytes frame);
+
+// Store the header and the footer of the frame that begins at `frame`, with a payload
+// of `length` bytes. store_footer() reads the payload for its checksum.
+void store_header(std::uint64_t length, std::uint8_t* frame);
+void store_footer(std::uint64_t length, std::uint8_t* frame);
 
 // The kind of a file, detected from its first bytes.
 enum class Content : std::uint8_t { kEmpty, kTfrecord, kGzip, kZlib, kText, kUnknown };
