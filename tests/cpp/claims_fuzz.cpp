@@ -6,7 +6,6 @@
 // bytes. Mutations keep the checksums of frames valid (mutate.h).
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <iterator>
 #include <memory>
@@ -75,8 +74,7 @@ bool is_same_gap(const SkippedSpan& a, const SkippedSpan& b) {
 
 Epoch walk(FileTable* files, const Choices& choices) {
   Epoch epoch;
-  const std::atomic<bool> cancelled{false};
-  FrameWalk walk(choices.recovery, &cancelled);
+  FrameWalk walk(choices.recovery);
   std::uint64_t n_before = choices.first_step * choices.batch_size;
   try {
     for (std::size_t file = 0; file < files->size(); ++file) {

@@ -83,9 +83,8 @@ TEST(Examination, TheResultDoesNotDependOnThePieces) {
     const Findings whole = examine(path, Examination::kPieceBytes);
 
     // By a sequential walk.
-    const std::atomic<bool> cancelled{false};
     const FileView view(path, Io::kPread);
-    FrameWalk frames(Recovery::kRepair, &cancelled);
+    FrameWalk frames(Recovery::kRepair);
     frames.start(view);
     std::uint64_t n_records = 0;
     std::vector<std::uint64_t> damaged;

@@ -6,7 +6,6 @@
 // checksums of frames valid (mutate.h). The first byte selects the recovery, the I/O,
 // and a walk or an index.
 
-#include <atomic>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -72,8 +71,7 @@ Walked expected(Bytes file, Recovery recovery) {
 }
 
 Walked walk(const FileView& view, Recovery recovery) {
-  const std::atomic<bool> cancelled{false};
-  FrameWalk frames(recovery, &cancelled);
+  FrameWalk frames(recovery);
   frames.start(view);
   Walked walked;
   for (Frame frame; frames.next(&frame);) {

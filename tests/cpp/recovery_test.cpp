@@ -61,8 +61,7 @@ struct Walked {
 };
 
 Walked walk(const FileView& view, Recovery recovery) {
-  const std::atomic<bool> cancelled{false};
-  FrameWalk frames(recovery, &cancelled);
+  FrameWalk frames(recovery);
   frames.start(view);
   Walked walked;
   for (Frame frame; frames.next(&frame);) {
@@ -131,7 +130,7 @@ TEST(Recovery, ASearchCanBeCancelled) {
   progress.cancelled = true;
   const FileView view(path, Io::kPread);
   EXPECT_THROW(Index::build(view, 1, &progress, Recovery::kResync), ScanCancelled);
-  FrameWalk frames(Recovery::kResync, &progress.cancelled);
+  FrameWalk frames(Recovery::kResync, &progress);
   frames.start(view);
   Frame frame;
   EXPECT_THROW(frames.next(&frame), ScanCancelled);
@@ -142,8 +141,7 @@ TEST(Recovery, WithoutRecoveryTheErrorFollowsTheFrames) {
   std::string file = frame_of("first") + frame_of("second");
   file[frame_of("first").size()] ^= 1;
   const FileView view(directory.write("data", file), Io::kMmap);
-  const std::atomic<bool> cancelled{false};
-  FrameWalk frames(Recovery::kNone, &cancelled);
+  FrameWalk frames(Recovery::kNone);
   frames.start(view);
   Frame frame;
   ASSERT_TRUE(frames.next(&frame));
@@ -224,8 +222,7 @@ TEST(Recovery, ASearchStopsAfterTooManyDamagedPayloads) {
     for (std::size_t i = 0; i < n_headers; ++i) file += testing::header_of(length);
     file += std::string(length, '?') + good;
     const FileView view(directory.write("data", file), Io::kMmap);
-    const std::atomic<bool> cancelled{false};
-    FrameWalk frames(Recovery::kResync, &cancelled);
+    FrameWalk frames(Recovery::kResync);
     frames.start(view);
     Frame frame;
     EXPECT_EQ(frames.next(&frame), n_headers == 10);

@@ -41,12 +41,11 @@ Row row_of(const Place& place) {
 Steps walk(FileTable* files, Recovery recovery, std::uint64_t batch_size,
            std::uint64_t n_before) {
   Steps steps;
-  const std::atomic<bool> cancelled{false};
   std::vector<Row> rows;
   try {
     for (std::size_t file = 0; file < files->size(); ++file) {
       const auto view = files->open(file);
-      FrameWalk walk(recovery, &cancelled);
+      FrameWalk walk(recovery);
       walk.start(*view);
       Frame frame;
       for (std::uint64_t record = 0; walk.next(&frame); ++record) {

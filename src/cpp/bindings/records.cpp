@@ -140,9 +140,7 @@ void register_records(py::module_& m) {
   m.def(
       "holds_frames",
       [](const std::string& path) {
-        const std::atomic<bool> cancelled{false};
-        return FrameWalk(Recovery::kRepair, &cancelled)
-            .holds_frames({path, Io::kPread});
+        return FrameWalk(Recovery::kRepair).holds_frames({path, Io::kPread});
       },
       py::arg("path"), WithoutGil());
   m.def(

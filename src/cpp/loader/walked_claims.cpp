@@ -26,7 +26,7 @@ WalkedClaims::WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
       bytes_max_(windows.bytes_max),
       read_window_(files_),
       is_from_start_(first_step == 0),
-      walk_(recovery, &progress_.cancelled, FileView::Use::kPeek),
+      walk_(recovery, &progress_, FileView::Use::kPeek),
       window_bytes_(windows.first_bytes),
       n_before_(first_step * grid_.batch_size) {}
 

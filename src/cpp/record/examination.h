@@ -23,7 +23,7 @@
 
 #include "base/error.h"
 #include "file/file_view.h"
-#include "record/framing.h"
+#include "record/frame_cursor.h"
 #include "record/recovery.h"
 #include "record/scan.h"
 #include "record/stream.h"
@@ -77,15 +77,17 @@ class Examination {
     std::uint64_t next = 0;            // offset of the next frame
     bool is_broken = false;            // at `next`
     std::uint64_t n_frames = 0;        // without the last one
-    std::vector<std::pair<std::uint64_t, Checked>> damaged;  // of these, by number
-    std::optional<Checked> last;
+    std::vector<std::pair<std::uint64_t, Checked>> damaged = {};  // of these, by number
+    std::optional<Checked> last = {};
 
+    void count_last();
     void add(const Checked& checked);
+    void add(const Piece& following);
   };
-  class Reader;
-  class Chain;
 
-  void walk(Reader* reader, Piece* piece, ScanProgress* progress) const;
+  FrameCursor make_cursor(ScanProgress* progress) const;
+  static Checked checked(FrameCursor* cursor, const Frame& frame);
+  static void walk(FrameCursor* cursor, Piece* piece);
 
   FileView view_;
   std::vector<Piece> pieces_;

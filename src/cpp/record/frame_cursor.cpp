@@ -53,9 +53,10 @@ Fault FrameCursor::check(const Frame& frame) {
       stored |= std::uint32_t{piece[i]} << 8 * (at + i - end);
     }
     at += piece.size();
-    report(piece.size());
+    n_unreported_ += piece.size();
+    if (n_unreported_ >= kReportBytes) report();
   }
-  report(kHeaderBytes);
+  n_unreported_ += kHeaderBytes;
   view_->check_valid(frame.offset, frame.size());
   if (stored == crc32c_mask(crc)) return {};
   return {.code = Errc::kPayloadCrc,
@@ -66,7 +67,7 @@ Fault FrameCursor::check(const Frame& frame) {
 
 std::uint64_t FrameCursor::find(std::uint64_t begin, std::uint64_t end) {
   while (begin < end && view_->size() - begin >= kFrameBytes) {
-    report(0);
+    report();
     const Bytes block = from(begin);
     if (block.size() < kHeaderBytes) break;  // the file was truncated concurrently
     const std::uint64_t remaining = view_->size() - begin;
@@ -83,7 +84,7 @@ std::uint64_t FrameCursor::find(std::uint64_t begin, std::uint64_t end) {
 
 bool FrameCursor::is_zero_from(std::uint64_t offset) {
   while (offset < view_->size()) {
-    report(0);
+    report();
     const Bytes piece = piece_at(offset, view_->size() - offset);
     if (piece.empty()) break;  // the file was truncated concurrently
     if (std::any_of(piece.begin(), piece.end(), [](auto byte) { return byte != 0; })) {

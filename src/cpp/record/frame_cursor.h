@@ -16,8 +16,10 @@ namespace fastrec {
 
 class FrameCursor {
  public:
-  // Called after each read, with the number of verified bytes. May throw to cancel.
+  // Called with the number of bytes that were verified since the last call, once for
+  // about kReportBytes, and during a search. May throw to cancel.
   using OnRead = std::function<void(std::uint64_t n_bytes)>;
+  static constexpr std::uint64_t kReportBytes = std::uint64_t{1} << 20;
 
   // `view` must stay alive. Headers are read in blocks of `block_bytes`.
   FrameCursor(const FileView* view, std::uint64_t block_bytes, OnRead on_read = {},
@@ -69,19 +71,22 @@ class FrameCursor {
   // into the file; otherwise `end`.
   std::uint64_t find(std::uint64_t begin, std::uint64_t end);
 
+  // Calls on_read.
+  void report() {
+    if (on_read_) on_read_(std::exchange(n_unreported_, 0));
+  }
+
   // Whether all bytes from `offset` to the end of the file are zero.
   bool is_zero_from(std::uint64_t offset);
 
  private:
   Bytes bytes_at(std::uint64_t offset, std::uint64_t length, Buffer* buffer) const;
   Bytes piece_at(std::uint64_t offset, std::uint64_t length);
-  void report(std::uint64_t n_bytes) const {
-    if (on_read_) on_read_(n_bytes);
-  }
 
   const FileView* view_;
   std::uint64_t block_bytes_;
   OnRead on_read_;
+  std::uint64_t n_unreported_ = 0;
   FileView::Use use_;
   Buffer block_buffer_, piece_buffer_;
   Bytes block_;  // the bytes from block_begin_ on

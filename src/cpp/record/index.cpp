@@ -1,7 +1,6 @@
 #include "record/index.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <limits>
 #include <utility>
@@ -39,7 +38,7 @@ Index Index::packed(std::span<const std::uint64_t> offsets,
 Index Index::build(const FileView& view, unsigned n_threads, ScanProgress* progress,
                    Recovery recovery) {
   ScanResult result = scan(view, n_threads, progress);
-  if (progress->cancelled.load()) throw ScanCancelled();
+  progress->check_cancelled();
   std::vector<std::uint64_t>& offsets = result.offsets;
   if (!result.fault) return from_offsets(offsets, view.identity(), view.name());
   if (recovery == Recovery::kNone) {
@@ -47,7 +46,7 @@ Index Index::build(const FileView& view, unsigned n_threads, ScanProgress* progr
   }
   // The end of the frame before the break is not verified yet.
   if (offsets.size() > 1) offsets.pop_back();
-  FrameWalk walk(recovery, &progress->cancelled);
+  FrameWalk walk(recovery, progress);
   walk.start(view, offsets.back(), offsets.size() - 1);
   offsets.pop_back();
   for (Frame frame; walk.next(&frame);) offsets.push_back(frame.offset);
@@ -123,8 +122,7 @@ bool Index::is_stale(const FileView& view) const {
   // A chain of frames from the beginning, or to the end of the file, disproves the index
   // if one of them is not an entry. Between two gaps, frames may be those of a TFRecord
   // file in a damaged record.
-  const std::atomic<bool> cancelled{false};
-  FrameWalk walk(Recovery::kResync, &cancelled);
+  FrameWalk walk(Recovery::kResync);
   walk.start(view);
   std::uint64_t entry = 0, end = 0, requested_end = 0, n_frames = 0;
   bool is_from_begin = true, has_other = false;  // of the current chain

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "crc32c/crc32c.h"
-#include "record/scan.h"
 
 namespace fastrec {
 namespace {
@@ -67,13 +66,12 @@ std::size_t find_header(Bytes block, std::size_t at, std::size_t end,
   return at;
 }
 
-FrameWalk::FrameWalk(Recovery recovery, const std::atomic<bool>* cancelled,
-                     FileView::Use use)
+FrameWalk::FrameWalk(Recovery recovery, const ScanProgress* progress, FileView::Use use)
     : recovery_(recovery),
       cursor_(
           nullptr, kBlockBytes,
-          [cancelled](std::uint64_t) {
-            if (cancelled->load(std::memory_order_relaxed)) throw ScanCancelled();
+          [progress](std::uint64_t) {
+            if (progress != nullptr) progress->check_cancelled();
           },
           use) {}
 
@@ -226,9 +224,7 @@ Content content_of(const FileView& view) {
   Buffer buffer;
   const Content content = recognize(view.copy(0, kRecognizeBytes, &buffer));
   if (content != Content::kGzip && content != Content::kZlib) return content;
-  const std::atomic<bool> cancelled{false};
-  FrameWalk walk(Recovery::kRepair, &cancelled);
-  return walk.holds_frames(view) ? Content::kTfrecord : content;
+  return FrameWalk(Recovery::kRepair).holds_frames(view) ? Content::kTfrecord : content;
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 // look like any other, so a search is opt-in.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,6 +28,7 @@
 #include "file/file_view.h"
 #include "record/frame_cursor.h"
 #include "record/framing.h"
+#include "record/scan.h"
 
 namespace fastrec {
 
@@ -80,10 +80,10 @@ std::size_t find_header(Bytes block, std::size_t at, std::size_t end,
 // Iterates over the frames of a file.
 class FrameWalk {
  public:
-  // If `*cancelled` is set, next() throws ScanCancelled. With kPeek, the caller reads
-  // the frames afterwards.
-  FrameWalk(Recovery recovery, const std::atomic<bool>* cancelled,
-            FileView::Use use = FileView::Use::kLast);
+  // next() throws ScanCancelled if it is cancelled through `progress`, if any. With
+  // kPeek, the caller reads the frames afterwards.
+  explicit FrameWalk(Recovery recovery, const ScanProgress* progress = nullptr,
+                     FileView::Use use = FileView::Use::kLast);
 
   // Starts at frame number `record` of `view`, which must stay alive.
   void start(const FileView& view, std::uint64_t offset = 0, std::uint64_t record = 0);

@@ -104,7 +104,7 @@ inline void step(Bytes file, Segment* segment) {
 
 void walk_in_turn(Bytes file, std::span<Segment> segments, ScanProgress* progress) {
   for (Segment& segment : segments) {
-    if (progress->cancelled.load(std::memory_order_relaxed)) return;
+    if (progress->is_cancelled()) return;
     if (segment.is_begin_known) continue;
     const std::uint64_t remaining = file.size() - segment.begin;
     const std::size_t n = static_cast<std::size_t>(
@@ -126,8 +126,8 @@ void walk_in_turn(Bytes file, std::span<Segment> segments, ScanProgress* progres
       }
     }
     for (Segment& segment : segments) n_bytes += segment.next;
-    progress->n_bytes.fetch_add(n_bytes, std::memory_order_relaxed);
-    if (progress->cancelled.load(std::memory_order_relaxed)) return;
+    progress->add(n_bytes);
+    if (progress->is_cancelled()) return;
   }
 }
 
@@ -170,7 +170,7 @@ ScanResult stitch(std::vector<Segment>* segments, ScanProgress* progress,
       segment.fault = {};
       segment.is_done = false;
       walk(&segment);
-      if (progress->cancelled.load(std::memory_order_relaxed)) return result;
+      if (progress->is_cancelled()) return result;
     }
     result.offsets.insert(result.offsets.end(), segment.offsets.begin(),
                           segment.offsets.end());
@@ -184,25 +184,21 @@ ScanResult stitch(std::vector<Segment>* segments, ScanProgress* progress,
   return result;
 }
 
-void check_cancelled(const ScanProgress* progress) {
-  if (progress->cancelled.load(std::memory_order_relaxed)) throw ScanCancelled();
-}
-
 // Walks `segment` by reading only the headers.
 void walk_headers(const FileView& view, Segment* segment, ScanProgress* progress) {
-  const InterruptScope interrupts([progress] { check_cancelled(progress); });
+  const InterruptScope interrupts([progress] { progress->check_cancelled(); });
   if (!segment->is_begin_known) {
     segment->begin_at(FrameCursor(&view, kSearchBlockBytes)
                           .find(segment->begin, segment->end_of_search()));
   }
   FrameCursor cursor(&view, kHeaderBytes);
   while (!segment->is_done) {
-    if (progress->cancelled.load(std::memory_order_relaxed)) return;
+    if (progress->is_cancelled()) return;
     const std::uint64_t before = segment->next;
     Frame frame;
     const Fault fault = cursor.read(before, &frame);
     segment->pass(fault, frame.length);
-    progress->n_bytes.fetch_add(segment->next - before, std::memory_order_relaxed);
+    progress->add(segment->next - before);
   }
 }
 
@@ -251,13 +247,12 @@ ScanResult scan_in_blocks(const FileView& view, ScanProgress* progress) {
     Frame frame;
     result.fault = cursor.read(at, &frame);
     if (is_next_block) {
-      progress->n_bytes.fetch_add(at - std::exchange(n_reported, at),
-                                  std::memory_order_relaxed);
-      if (progress->cancelled.load(std::memory_order_relaxed)) return result;
+      progress->add(at - std::exchange(n_reported, at));
+      if (progress->is_cancelled()) return result;
     }
     if (!result.fault) result.offsets.push_back(at = frame.end());
   }
-  progress->n_bytes.fetch_add(at - n_reported, std::memory_order_relaxed);
+  progress->add(at - n_reported);
   return result;
 }
 
@@ -278,7 +273,7 @@ ScanResult scan_mapped(Bytes file, const ScanWindow& window, unsigned n_threads,
 }
 
 ScanResult scan(const FileView& view, unsigned n_threads, ScanProgress* progress) {
-  const InterruptScope interrupts([progress] { check_cancelled(progress); });
+  const InterruptScope interrupts([progress] { progress->check_cancelled(); });
   const Mapping* mapping = view.mapping();
   if (mapping != nullptr && mapping->is_resident()) {
     ScanResult result;

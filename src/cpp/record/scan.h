@@ -19,16 +19,22 @@
 
 namespace fastrec {
 
-// Lets other threads monitor and cancel a scan.
-struct ScanProgress {
-  std::atomic<std::uint64_t> n_bytes{0};  // scanned so far, by all scans that share it
-  std::atomic<bool> cancelled{false};
-};
-
 // Thrown if a scan is cancelled through its ScanProgress.
 class ScanCancelled : public std::exception {
  public:
   const char* what() const noexcept override { return "the scan was cancelled"; }
+};
+
+// Lets other threads monitor and cancel a scan.
+struct ScanProgress {
+  std::atomic<std::uint64_t> n_bytes{0};  // scanned so far, by all scans that share it
+  std::atomic<bool> cancelled{false};
+
+  void add(std::uint64_t n) { n_bytes.fetch_add(n, std::memory_order_relaxed); }
+  bool is_cancelled() const { return cancelled.load(std::memory_order_relaxed); }
+  void check_cancelled() const {
+    if (is_cancelled()) throw ScanCancelled();
+  }
 };
 
 struct ScanResult {
