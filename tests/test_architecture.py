@@ -65,14 +65,14 @@ PYTHON_ROOMS = [
 # At most this many lines in a room: `git ls-files ROOM | xargs cat | wc -l`.
 LINES = {
     "src/cpp/base": 795,
-    "src/cpp/batch": 1650,
+    "src/cpp/batch": 1665,
     "src/cpp/bindings": 4420,
     "src/cpp/crc32c": 1070,
     "src/cpp/decode": 3445,
     "src/cpp/encode": 840,
-    "src/cpp/file": 2040,
+    "src/cpp/file": 2035,
     "src/cpp/loader": 2640,
-    "src/cpp/record": 3940,
+    "src/cpp/record": 3840,
     "src/cpp/survey": 1240,
     "src/cpp/wire": 2210,
     "src/fastrec": 3700,
