@@ -33,11 +33,6 @@ auto collector(const KeyTable& keys, std::vector<Bytes>* found) {
   };
 }
 
-Fault of_column(Fault fault, std::size_t column) {
-  fault.column = static_cast<std::int32_t>(column);
-  return fault;
-}
-
 }  // namespace
 
 ColumnKeys::ColumnKeys(const Schema& schema, bool of_lists) {

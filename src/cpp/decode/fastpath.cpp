@@ -30,13 +30,10 @@ std::uint64_t signature_of(Bytes features) {
   const std::uint8_t* const end = p + features.size();
   std::uint64_t signature = 0;
   for (std::size_t i = 0; i < kSignatureKeys && p != end; ++i) {
-    Bytes entry, key;
-    p = read_plain_field(p, end, kTagOne, &entry);
+    Bytes key, feature;
+    p = read_plain_entry(p, end, &key, &feature);
     if (p == nullptr) break;
-    if (read_plain_field(entry.data(), entry.data() + entry.size(), kTagOne, &key) !=
-        nullptr) {
-      signature = std::rotl(signature, 1) ^ KeyTable::hash(key);
-    }
+    signature = std::rotl(signature, 1) ^ KeyTable::hash(key);
   }
   return signature;
 }

@@ -10,11 +10,6 @@
 namespace fastrec {
 namespace {
 
-Fault check_count(const ColumnSpec& spec, std::size_t n) {
-  if (n == spec.n_values) return {};
-  return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
-}
-
 // The number of the `n` values in a list to keep in a ragged or padded column.
 Fault count_kept(const ColumnSpec& spec, std::size_t n, std::size_t* n_kept) {
   if (spec.n_values == 0 || spec.n_items(n) * spec.n_values != n) {
@@ -99,9 +94,9 @@ bool append_plain_row(const ColumnSpec& spec, std::size_t column, Bytes list,
 
 // Decodes a feature of the plain form that matches the column. False if decode_any()
 // must decide.
-bool FeatureDecoder::decode_plain(const ColumnSpec& spec, std::size_t column,
-                                  Bytes feature, std::size_t row,
+bool FeatureDecoder::decode_plain(std::size_t column, Bytes feature, std::size_t row,
                                   BatchBuilder* batch) const {
+  const ColumnSpec& spec = schema_->columns[column];
   if (spec.layout == Layout::kTensor) return false;
   Bytes list, run;
   if (!find_plain_list(feature, spec.kind, &list)) return false;
@@ -127,25 +122,12 @@ bool FeatureDecoder::decode_plain(const ColumnSpec& spec, std::size_t column,
   return true;
 }
 
-Fault FeatureDecoder::decode(std::size_t column, Bytes feature, std::size_t row,
-                             BatchBuilder* batch) {
-  const ColumnSpec& spec = schema_->columns[column];
-  return decode_plain(spec, column, feature, row, batch)
-             ? Fault()
-             : decode_any(column, feature, row, batch);
-}
-
 Fault FeatureDecoder::decode_any(std::size_t column, Bytes feature, std::size_t row,
                                  BatchBuilder* batch) {
   const ColumnSpec& spec = schema_->columns[column];
   ValueList list;
-  if (Fault fault = find_list(feature, &joined_, &list)) return fault;
+  if (Fault fault = find_list_of(spec, feature, &joined_, &list)) return fault;
   if (list.kind == FeatureKind::kNone) return fill_unset(column, row, batch);
-  if (list.kind != spec.kind) {
-    return {.code = Errc::kFeatureKind,
-            .found = static_cast<std::uint64_t>(list.kind),
-            .expected = static_cast<std::uint64_t>(spec.kind)};
-  }
   if (spec.has_row_splits() && spec.dtype == DType::kBytes) {
     return decode_strings(column, list.message, batch);
   }
@@ -156,7 +138,9 @@ Fault FeatureDecoder::decode_any(std::size_t column, Bytes feature, std::size_t 
     case Layout::kRaw:
       return decode_raw(spec, list, n, batch->row(column, row));
     case Layout::kDense:
-      if (Fault fault = check_count(spec, n)) return fault;
+      if (n != spec.n_values) {
+        return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
+      }
       if (spec.dtype == DType::kBytes) {
         for_each_string(list.message,
                         [&](Bytes value) { batch->append_string(column, value); });

@@ -30,7 +30,12 @@ class FeatureDecoder {
 
   // Decodes `feature`, which has slack (BytesWithSlack), into row `row` of `column`.
   // The offset of a fault is in `feature`. Tries the plain form (wire/plain.h) first.
-  Fault decode(std::size_t column, Bytes feature, std::size_t row, BatchBuilder* batch);
+  Fault decode(std::size_t column, Bytes feature, std::size_t row,
+               BatchBuilder* batch) {
+    return decode_plain(column, feature, row, batch)
+               ? Fault()
+               : decode_any(column, feature, row, batch);
+  }
 
   // The same without the shortcut for the plain form.
   Fault decode_any(std::size_t column, Bytes feature, std::size_t row,
@@ -40,8 +45,8 @@ class FeatureDecoder {
   Fault fill_missing(std::size_t column, std::size_t row, BatchBuilder* batch) const;
 
  private:
-  bool decode_plain(const ColumnSpec& spec, std::size_t column, Bytes feature,
-                    std::size_t row, BatchBuilder* batch) const;
+  bool decode_plain(std::size_t column, Bytes feature, std::size_t row,
+                    BatchBuilder* batch) const;
   Fault decode_items(std::size_t column, const ValueList& list, std::size_t n,
                      BatchBuilder* batch) const;
   Fault decode_strings(std::size_t column, Bytes list, BatchBuilder* batch) const;

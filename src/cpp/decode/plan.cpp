@@ -83,14 +83,11 @@ PlanEntry entry_of(const ColumnSpec& spec, std::uint32_t column) {
 
 PlanEntry skipped_entry(Bytes key) {
   PlanEntry entry;
-  std::vector<std::uint8_t> header(2 * PlanEntry::kPartBytes + 1);
-  const std::size_t size = key.size() + 6;
-  if (size > header.size()) return entry;
+  std::vector<std::uint8_t> header(field_size(entry_size(key.size(), 0)));
   open_entry(key, 0, header.data());
-  header.resize(size);
   if (!set_header(header, &entry)) return entry;
   entry.form = EntryForm::kSkipped;
-  for (const std::size_t at : {std::size_t{1}, size - 1}) entry.length(at) = 0xff;
+  entry.length(1) = entry.length(header.size() - 1) = 0xff;
   entry.payload_bytes_max = static_cast<std::uint8_t>(kShortLengthMax - header[1]);
   return entry;
 }

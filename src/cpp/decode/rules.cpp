@@ -77,9 +77,7 @@ Fault check_levels(const RowRule& rule, std::uint64_t n, NumbersOf&& numbers_of,
     Fault fault =
         check_partition(partition, is_uniform ? Numbers() : numbers_of(level), &n);
     if (!fault) fault = on_rows(partition, n);
-    if (!fault) continue;
-    fault.column = static_cast<std::int32_t>(partition.column);
-    return fault;
+    if (fault) return of_column(fault, partition.column);
   }
   return {};
 }
@@ -102,9 +100,9 @@ Fault check_step_partitions(const RowRule& rule, const BatchBuilder& batch,
     if (partition.kind == PartitionKind::kUniformRowLength) continue;
     const std::size_t n_steps = batch.last_items(partition.column + 1).size();
     if (n_steps == sizes.size()) continue;
-    Fault fault{.code = Errc::kStepCount, .found = n_steps, .expected = sizes.size()};
-    fault.column = static_cast<std::int32_t>(partition.column);
-    return fault;
+    return of_column(
+        {.code = Errc::kStepCount, .found = n_steps, .expected = sizes.size()},
+        partition.column);
   }
   begins->assign(rule.partitions.size(), 0);
   std::uint64_t n_id_rows = 0;
@@ -133,21 +131,20 @@ Fault check_step_partitions(const RowRule& rule, const BatchBuilder& batch,
 Fault check_indices(const RowRule& rule, const BatchBuilder& batch) {
   const std::size_t n_values = batch.n_last_items(rule.values);
   for (const RowRule::Indices& indices : rule.indices) {
-    Fault fault;
-    fault.column = static_cast<std::int32_t>(indices.column);
     const Numbers numbers = batch.last_items(indices.column);
     if (numbers.size() != n_values) {
-      fault.code = Errc::kIndexCount;
-      fault.found = numbers.size();
-      fault.expected = n_values;
-      return fault;
+      return of_column(
+          {.code = Errc::kIndexCount, .found = numbers.size(), .expected = n_values},
+          indices.column);
     }
-    for (const std::int64_t index : numbers) {
-      if (index >= 0 && index < indices.size) continue;
-      fault.code = Errc::kIndexOutOfRange;
-      fault.found = static_cast<std::uint64_t>(index);
-      fault.expected = static_cast<std::uint64_t>(indices.size);
-      return fault;
+    const auto outside = std::ranges::find_if(numbers, [&](std::int64_t index) {
+      return index < 0 || index >= indices.size;
+    });
+    if (outside != numbers.end()) {
+      return of_column({.code = Errc::kIndexOutOfRange,
+                        .found = static_cast<std::uint64_t>(*outside),
+                        .expected = static_cast<std::uint64_t>(indices.size)},
+                       indices.column);
     }
   }
   return {};

@@ -24,6 +24,12 @@ inline constexpr std::uint64_t kMaxPartitionRows = std::uint64_t{1} << 24;
 // The beginning of the next step of each partition: scratch memory.
 using StepBegins = std::vector<std::size_t>;
 
+// Returns `fault` as one of `column`.
+inline Fault of_column(Fault fault, std::size_t column) noexcept {
+  fault.column = static_cast<std::int32_t>(column);
+  return fault;
+}
+
 // Checks the last row of `batch`. A fault has its column.
 Fault check_rules(const Schema& schema, const BatchBuilder& batch, StepBegins* begins);
 

@@ -21,13 +21,8 @@ Fault append_step(const ColumnSpec& spec, std::size_t column, Bytes feature,
                   JoinedMessages* joined, BatchBuilder* batch, std::size_t* n) {
   *n = 0;
   ValueList list;
-  if (Fault fault = find_list(feature, joined, &list)) return fault;
+  if (Fault fault = find_list_of(spec, feature, joined, &list)) return fault;
   if (list.kind == FeatureKind::kNone) return check_count(spec, 0);
-  if (list.kind != spec.kind) {
-    return {.code = Errc::kFeatureKind,
-            .found = static_cast<std::uint64_t>(list.kind),
-            .expected = static_cast<std::uint64_t>(spec.kind)};
-  }
   if (Fault fault = count_values(list, n)) return fault;
   if (Fault fault = check_count(spec, *n)) return fault;
   if (spec.dtype == DType::kBytes) {

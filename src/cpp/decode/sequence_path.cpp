@@ -219,10 +219,13 @@ StepsRead append_plain_steps(const ColumnSpec& spec, std::size_t column, Bytes l
   }
   if (has_sizes && spec.n_values == 0) return read;
   while (p != end && read.n_steps != spec.length) {
-    Bytes step;
+    Bytes step, values;
     std::size_t n;
     const std::uint8_t* const after = read_plain_field(p, end, kTagOne, &step);
-    if (after == nullptr || !append_plain_values(spec, column, step, batch, &n)) break;
+    if (after == nullptr || !find_plain_list(step, spec.kind, &values) ||
+        !append_plain_list(spec, column, values, batch, &n)) {
+      break;
+    }
     const std::size_t n_items = has_sizes ? spec.n_items(n) : 1;
     if (n_items * spec.n_values != n) {
       batch->retract(column, n);

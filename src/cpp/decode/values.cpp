@@ -229,11 +229,13 @@ bool append_plain_list(const ColumnSpec& spec, std::size_t column, Bytes list,
              : append_plain_numbers(spec, column, list, batch, n);
 }
 
-bool append_plain_values(const ColumnSpec& spec, std::size_t column, Bytes feature,
-                         BatchBuilder* batch, std::size_t* n) {
-  Bytes list;
-  return find_plain_list(feature, spec.kind, &list) &&
-         append_plain_list(spec, column, list, batch, n);
+Fault find_list_of(const ColumnSpec& spec, Bytes feature, JoinedMessages* joined,
+                   ValueList* list) {
+  if (Fault fault = find_list(feature, joined, list)) return fault;
+  if (list->kind == FeatureKind::kNone || list->kind == spec.kind) return {};
+  return {.code = Errc::kFeatureKind,
+          .found = static_cast<std::uint64_t>(list->kind),
+          .expected = static_cast<std::uint64_t>(spec.kind)};
 }
 
 Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,

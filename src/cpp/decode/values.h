@@ -15,6 +15,11 @@
 
 namespace fastrec {
 
+// Finds the list of `feature`, which must be of the kind of `spec` or have no kind. The
+// offset of a fault is in `feature`.
+Fault find_list_of(const ColumnSpec& spec, Bytes feature, JoinedMessages* joined,
+                   ValueList* list);
+
 // Decodes the `n` values that count_values() found in `list`, which holds floats or
 // int64, to `target`, which is aligned for values of `dtype`. A fault has no offset.
 Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,
@@ -98,10 +103,6 @@ class ShortStrings {
 // the list does not have the plain form (wire/plain.h) or a value does not fit.
 bool append_plain_list(const ColumnSpec& spec, std::size_t column, Bytes list,
                        BatchBuilder* batch, std::size_t* n);
-
-// The same for the list of `feature`. Also false if it is not of the kind of `spec`.
-bool append_plain_values(const ColumnSpec& spec, std::size_t column, Bytes feature,
-                         BatchBuilder* batch, std::size_t* n);
 
 // The float16 nearest to `value`, ties to even, as its bits.
 std::uint16_t float16_bits(float value) noexcept;
