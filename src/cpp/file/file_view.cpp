@@ -207,7 +207,9 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
   // Opens without the lock, because a remote file may be slow. If two threads open the
   // same file, the second view is dropped.
   std::shared_ptr<const FileView> evicted;
-  auto view = keep(index, view_of(index), &evicted);
+  const std::uint64_t mapped_bytes_min =
+      size() > kMaxMappings ? FileView::kSmallBytes : 0;
+  auto view = keep(index, view_of(index, mapped_bytes_min), &evicted);
   if (evicted) {
     std::optional<Error> error = error_if_changed(*evicted);
     const std::lock_guard lock(mutex_);
@@ -216,14 +218,14 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
   return view;
 }
 
-std::shared_ptr<const FileView> FileTable::view_of(std::size_t index) const {
+std::shared_ptr<const FileView> FileTable::view_of(
+    std::size_t index, std::uint64_t mapped_bytes_min) const {
   const Io io = ios_.size() == 1 ? ios_[0] : ios_[index];
   if (io == Io::kRanges) {
     return std::make_shared<const FileView>(name(index), requests_, index);
   }
-  return std::make_shared<const FileView>(
-      paths_[index], io, name(index),
-      size() > kMaxMappings ? FileView::kSmallBytes : 0);
+  return std::make_shared<const FileView>(paths_[index], io, name(index),
+                                          mapped_bytes_min);
 }
 
 // Adds `view`, unless another thread was faster. If the table is full, moves the oldest

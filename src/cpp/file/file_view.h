@@ -168,8 +168,10 @@ class FileTable {
   // IoError, and Error if the file is not the expected version.
   std::shared_ptr<const FileView> open(std::size_t index);
 
-  // A separate view of file `index`, which the table does not keep open.
-  std::shared_ptr<const FileView> view_of(std::size_t index) const;
+  // A separate view of file `index`, which the table does not keep open. Local files are
+  // mapped as by FileView().
+  std::shared_ptr<const FileView> view_of(std::size_t index,
+                                          std::uint64_t mapped_bytes_min) const;
 
   // See FileView::describe_change(); empty if file `index` is not open.
   std::string describe_change(std::size_t index) const;

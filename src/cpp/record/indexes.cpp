@@ -43,7 +43,7 @@ std::vector<Index> build_indexes(const FileTable& files,
   for (const std::int64_t number : numbers) {
     const auto i = static_cast<std::size_t>(number);
     if (i >= files.size()) throw std::out_of_range("a number is out of range");
-    const auto view = files.view_of(i);
+    const auto view = files.view_of(i, FileView::kSmallBytes);
     if (files.is_assumed_plain()) check_plain(*view);
     built.push_back(Index::build(*view, n_threads, progress, recovery));
   }
