@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import gzip
+import itertools
 import logging
 import multiprocessing
 import os
@@ -584,6 +585,22 @@ def test_listed_files_without_ranges_are_read_in_order(
     assert numbers(dataset) == [*range(N_ROWS, 2 * N_ROWS)]
     kept = open_dataset(f"{server.url}/a/", compression=None, cache_dir=tmp_path)
     assert numbers(fr.concat([kept, dataset])) == [*range(2 * N_ROWS)]
+
+
+@pytest.mark.parametrize("odd", range(8))
+def test_one_whole_object_instead_of_a_range_is_requested_again(
+    server: ObjectServer, odd: int
+) -> None:
+    """A proxy may send it; the other responses show that the server has ranges."""
+    server.objects = {f"{i}.tfrecord": shard(i, bytes) for i in range(3)}
+    path = remote_path(f"{server.url}/0.tfrecord")
+    version_of(path)  # the server answers a request for a range
+    n_requests = itertools.count()
+    server.inject = lambda _: "whole" if next(n_requests) == odd else None
+    urls = [f"{server.url}/{key}" for key in server.objects]
+    dataset = open_dataset(urls)
+    assert numbers(dataset) == [*range(3 * N_ROWS)]
+    assert dataset[0]["n"] == 0  # not a stream
 
 
 def test_a_slow_consumer_of_a_whole_object(server: ObjectServer) -> None:

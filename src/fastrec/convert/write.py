@@ -16,7 +16,8 @@ from fastrec.features.fixed import Raw
 from fastrec.options import extra
 from fastrec.printable import printable
 from fastrec.storage.parallel import Progress
-from fastrec.storage.paths import Paths, expand, local_path
+from fastrec.storage.paths import Paths, expand, is_remote, path_of_url
+from fastrec.storage.urls import redacted
 from fastrec.writer.writer import Writer
 
 _KIND_OF_SUFFIX = {
@@ -253,7 +254,12 @@ def open_source(
     """
     files: list[str] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
-        local = local_path(os.fspath(path))
+        if is_remote(os.fspath(path)):
+            raise ValueError(
+                f"cannot read {redacted(os.fspath(path))!r}: only TFRecord files can be "
+                "read from URLs"
+            )
+        local = path_of_url(os.fspath(path))
         files += [local] if os.path.isdir(local) else expand(local)
     if not files:
         raise ValueError("paths must name at least one file, got none")

@@ -262,15 +262,6 @@ def local_directory(name: str, given: str | os.PathLike[str]) -> str:
     return path_of_url(path)
 
 
-def local_path(path: str) -> str:
-    """Return a path, or the path in a ``file://`` URL; other URLs are an error."""
-    if not is_remote(path):
-        return path_of_url(path)
-    raise ValueError(
-        f"cannot read {redacted(path)!r}: only TFRecord files can be read from URLs"
-    )
-
-
 # Local globs and directories.
 
 

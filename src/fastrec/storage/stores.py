@@ -106,6 +106,7 @@ class Store:
     """One bucket or server. Methods block, and are thread-safe."""
 
     has_answered = False  # whether a request succeeded
+    _has_ranges = False  # whether a request for a range succeeded
     # The process with obstore's threads, which do not exist in forked children.
     _process: int | None = None
 
@@ -188,7 +189,9 @@ class Store:
             root = without_userinfo(root)[0].partition("?")[0]
         return root + key if root.endswith("/") else f"{root}/{key}"
 
-    def beginning(self, key: str, n_bytes: int) -> tuple[Buffer, Entry]:
+    def beginning(
+        self, key: str, n_bytes: int, *, is_first: bool = True
+    ) -> tuple[Buffer, Entry]:
         """Return an object's entry, and its first bytes if that costs no request.
 
         Raises a FileNotFoundError if the object does not exist.
@@ -204,8 +207,10 @@ class Store:
         except (kinds.GenericError, kinds.NotSupportedError) as error:
             if _status_of(error) not in (0, 416) or "kind: " in str(error):
                 raise
-            entry = _obstore_entry(self._reading.get(key).meta)
             has_ranges = not isinstance(error, kinds.NotSupportedError)
+            if not has_ranges and self._has_ranges and is_first:
+                return self.beginning(key, n_bytes, is_first=False)
+            entry = _obstore_entry(self._reading.get(key).meta)
             if entry.size and has_ranges:
                 raise
             return b"", entry._replace(has_ranges=has_ranges or not entry.size)
@@ -233,6 +238,7 @@ class Store:
             data = self._fs().cat_file(self._path(key), begin, end)
             return data, self._info(key)  # fsspec returns no version with a range
         result = self._reading.get(key, options={"range": (begin, end)})
+        self._has_ranges = True
         entry = _obstore_entry(result.meta)
         encoding = result.attributes.get("Content-Encoding", "")
         seconds = _SLOW_SECONDS if self._is_paced else math.inf
@@ -421,6 +427,8 @@ class Store:
         text = f"{' '.join(names)} HTTP {status}: {error}"
         failure = next(_FAILURES[key] for key in _FAILURES if re.search(key, text))
         number, _, reason = failure.partition(": ")
+        if number == "ENOTSUP" and self._has_ranges:
+            number = "RETRY"  # a proxy may have sent the whole object
         cause = f"HTTP status {status}" if status else "missing or wrong credentials"
         reason = reason.format(self._first_line(error), status=cause)
         if number == "RETRY":
