@@ -575,6 +575,18 @@ def test_a_server_without_ranges_is_read_in_order(
         numbers(dataset)
 
 
+def test_an_endpoint_of_s3_without_ranges_is_read_in_order(
+    server: ObjectServer,
+) -> None:
+    server.objects = {"bucket/a.tfrecord": shard(0, bytes)}
+    server.has_ranges = False
+    options = {"endpoint": server.url, "skip_signature": True, "region": "x"}
+    dataset = open_dataset("s3://bucket/a.tfrecord", storage_options=options)
+    assert numbers(dataset) == [*range(N_ROWS)]
+    with pytest.raises(ValueError, match="without range requests; pass cache_dir="):
+        dataset[0]
+
+
 def test_listed_files_without_ranges_are_read_in_order(
     server: ObjectServer, tmp_path: Path
 ) -> None:

@@ -207,7 +207,7 @@ class Store:
         except (kinds.GenericError, kinds.NotSupportedError) as error:
             if _status_of(error) not in (0, 416) or "kind: " in str(error):
                 raise
-            has_ranges = not isinstance(error, kinds.NotSupportedError)
+            has_ranges = re.search(_WHOLE, str(error)) is None
             if not has_ranges and self._has_ranges and is_first:
                 return self.beginning(key, n_bytes, is_first=False)
             entry = _obstore_entry(self._reading.get(key).meta)
@@ -494,6 +494,7 @@ _DENIED = (
     "storage_options="
 )
 _STATUS = "the server returned {status}"
+_WHOLE = "Range request not supported|non-partial response"  # of HTTP and S3
 
 # Patterns for the types, HTTP status and text of an error, with the errno (or RETRY for
 # a transient error) and the reason. The first match counts.
@@ -509,8 +510,7 @@ _FAILURES = {
     "InvalidPathError": "EIO: obstore cannot list a page if a key has an empty part, "
     '".", ".." or a control character; rename the object, or list another directory: {}',
     "169.254.169.254|metadata.google|Credential": _DENIED,
-    "Range request not supported": "ENOTSUP: the server does not support range requests; "
-    "download the file",
+    _WHOLE: "ENOTSUP: the server does not support range requests; download the file",
     "UnexpectedRange": "RETRY: the server or a proxy sent another range than "
     "requested; download the file",
     "UnexpectedEof": "RETRY: the body was truncated",
