@@ -88,7 +88,7 @@ LINES = {
     "src/fastrec/ray": 990,
     "src/fastrec/rewrite": 670,
     "src/fastrec/sources": 1230,
-    "src/fastrec/storage": 4036,
+    "src/fastrec/storage": 4030,
     "src/fastrec/tfds": 760,
     "src/fastrec/torch": 1410,
     "src/fastrec/transforms": 1090,
