@@ -77,7 +77,8 @@ void BlockOrder::upcoming(std::span<const std::uint64_t> positions,
     const std::uint64_t lane = position % n_lanes_, cell = position / n_lanes_;
     const std::uint64_t round = cell / n_rows_, row = cell % n_rows_;
     if (round == 0 && row == 0) ranges->push_back(records_of(blocks_(lane)));
-    if (row == n_rows_ / 2 && round + 1 < n_rounds_) {
+    const bool is_due = row == lane * n_rows_ / (2 * n_lanes_);
+    if (is_due && round + 1 < n_rounds_) {
       ranges->push_back(records_of(blocks_((round + 1) * n_lanes_ + lane)));
     }
   }

@@ -96,8 +96,8 @@ class BlockOrder final : public Order {
   std::uint64_t size() const noexcept override { return n_records_; }
   void to_records(std::span<std::uint64_t> positions) const override;
   std::uint64_t n_lanes() const noexcept override { return n_lanes_; }
-  // For every block that is half read, the next block of its lane; and the first block
-  // of each lane.
+  // The first block of each lane. While the lanes read the first half of their blocks,
+  // the next block of one lane after the other, so that a store is never idle.
   void upcoming(std::span<const std::uint64_t> positions,
                 std::vector<RecordRange>* ranges) const override;
 
