@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <random>
 #include <stdexcept>
@@ -101,16 +102,20 @@ class Fetchers {
 
 std::string copy_of(RangeRequests& requests, std::size_t file, std::uint64_t offset,
                     std::size_t n) {
-  std::string text(n, '?');
-  requests.copy(file, offset, {reinterpret_cast<std::uint8_t*>(text.data()), n});
-  return text;
+  Buffer buffer;
+  return std::string(as_text(requests.read(file, offset, n, &buffer)));
 }
 
 TEST(RangeRequestsTest, ReadersGetTheBytesOfTheFile) {
   const std::vector<std::string> files = {noise(200'000, 1), noise(70'000, 2)};
   for (const std::uint64_t memory_bytes : {1'000ULL, 20'000ULL, 1'000'000ULL}) {
     Memory memory;
-    RangeRequests requests({memory_bytes, 4'000, 100});
+    const auto shared =
+        std::make_shared<RangeRequests>(RangeLimits{.memory_bytes = memory_bytes,
+                                                    .range_bytes = 4'000,
+                                                    .gap_bytes = 100,
+                                                    .pinned_bytes_min = 150});
+    RangeRequests& requests = *shared;
     const Fetchers fetchers(&requests, &files, 3, {}, &memory);
     std::vector<std::thread> readers;
     std::atomic<int> n_wrong{0};
@@ -239,14 +244,109 @@ TEST(RangeRequestsTest, PeekedBytesStay) {
   const std::vector<std::string> files = {noise(100'000, 6)};
   RangeRequests requests({10'000, 2'000, 0});
   const Fetchers fetchers(&requests, &files, 1);
-  std::uint8_t buffer[2'000];
-  requests.copy(0, 0, buffer, RangeRequests::Use::kPeek);
+  Buffer buffer;
+  (void)requests.read(0, 0, 2'000, &buffer, RangeRequests::Use::kPeek);
   requests.read_ahead(0, 2'000, 50'000);
   for (std::size_t at = 2'000; at < 40'000; at += 100)
     (void)copy_of(requests, 0, at, 100);
   const std::uint64_t before = requests.counts().n_requests;
   EXPECT_EQ(copy_of(requests, 0, 0, 2'000), files[0].substr(0, 2'000));
   EXPECT_LE(requests.counts().n_requests, before + 6);  // of the hints
+}
+
+TEST(RangeRequestsTest, LargeReadsUseTheBytesInPlace) {
+  const std::vector<std::string> files = {noise(100'000, 12)};
+  Memory memory;
+  const auto requests = std::make_shared<RangeRequests>(RangeLimits{
+      .memory_bytes = 10'000, .range_bytes = 4'000, .pinned_bytes_min = 1'000});
+  const auto read = [&](std::uint64_t offset, std::size_t n, Buffer* buffer) {
+    const Bytes bytes = requests->read(0, offset, n, buffer);
+    EXPECT_EQ(as_text(bytes), files[0].substr(offset, n));
+    return bytes.data();
+  };
+  Buffer first, second, third;
+  {
+    const Fetchers fetchers(requests.get(), &files, 1, {}, &memory);
+    requests->read_ahead(0, 0, 8'000);
+    const std::uint8_t* bytes = read(1'000, 1'500, &first);
+    EXPECT_EQ(read(1'500, 1'500, &second), bytes + 500);   // not a copy
+    EXPECT_NE(read(1'500, 500, &third), bytes + 500);      // small
+    EXPECT_NE(read(3'000, 1'500, &third), bytes + 2'000);  // crosses the end
+    // Bytes in use stay, whatever else is read, and count in the memory limit.
+    for (std::uint64_t at = 8'000; at < 60'000; at += 1'000) read(at, 500, &third);
+    EXPECT_EQ(as_text({bytes, 1'500}), files[0].substr(1'000, 1'500));
+    EXPECT_EQ(read(1'500, 1'500, &second), bytes + 500);
+  }
+  EXPECT_LE(memory.n_bytes, 20'000);
+}
+
+TEST(RangeRequestsTest, BytesInUseCountInTheMemoryLimit) {
+  const std::vector<std::string> files = {noise(100'000, 13)};
+  const auto requests = std::make_shared<RangeRequests>(RangeLimits{
+      .memory_bytes = 10'000, .range_bytes = 4'000, .pinned_bytes_min = 1'000});
+  const auto complete_all = [&] {
+    int n_taken = 0;
+    while (const auto request = take(*requests)) {
+      complete(*requests, files, *request);
+      ++n_taken;
+    }
+    return n_taken;
+  };
+  requests->read_ahead(0, 0, 100'000);
+  EXPECT_EQ(complete_all(), 2);
+  Buffer buffer;
+  (void)requests->read(0, 500, 3'000, &buffer);
+  (void)copy_of(*requests, 0, 0, 500);
+  (void)copy_of(*requests, 0, 3'500, 500);  // all of the first range
+  EXPECT_EQ(complete_all(), 0);
+  buffer = Buffer();
+  EXPECT_EQ(complete_all(), 1);
+}
+
+TEST(RangeRequestsTest, ProvidedBytesAreNotRequested) {
+  const std::vector<std::string> files = {noise(10'000, 14)};
+  RangeRequests requests;
+  requests.provide(0, as_bytes(files[0]).first(4'000), nullptr);
+  requests.read_ahead(0, 0, 10'000);
+  const auto request = take(requests);
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->begin, 4'000U);
+  complete(requests, files, *request);
+  EXPECT_EQ(copy_of(requests, 0, 0, 10'000), files[0]);
+}
+
+TEST(RangeRequestsTest, TheFirstRangesAreShort) {
+  const std::vector<std::string> files = {noise(100'000, 15)};
+  RangeRequests requests({.range_bytes = 8'000, .first_range_bytes = 1'000});
+  requests.read_ahead(0, 0, 100'000);
+  std::vector<std::uint64_t> sizes;
+  while (const auto request = take(requests)) {
+    sizes.push_back(request->end - request->begin);
+    complete(requests, files, *request);
+  }
+  EXPECT_EQ(sizes.front(), 1'000U);
+  EXPECT_TRUE(std::ranges::is_sorted(sizes.begin(), sizes.end() - 1));
+  EXPECT_EQ(std::ranges::max(sizes), 8'000U);
+}
+
+TEST(RangeRequestsTest, TheWindowFollowsTheAnswers) {
+  const std::vector<std::string> files = {noise(100'000, 16)};
+  const auto n_in_flight = [&](std::chrono::milliseconds answer_time) {
+    RangeRequests requests({.range_bytes = 1'000,
+                            .first_flight_bytes = 8'000,
+                            .flight_bytes = 16'000,
+                            .answer_time = answer_time});
+    requests.read_ahead(0, 0, 100'000);
+    std::deque<RangeRequest> taken;
+    for (int i = 0; i < 30; ++i) {
+      while (const auto request = take(requests)) taken.push_back(*request);
+      complete(requests, files, taken.front());
+      taken.pop_front();
+    }
+    return taken.size();
+  };
+  EXPECT_GT(n_in_flight(std::chrono::hours(1)), 8U);
+  EXPECT_LT(n_in_flight(std::chrono::hours(-1)), 4U);
 }
 
 TEST(RangeRequestsTest, WithdrawnHintsMakeRoom) {

@@ -190,6 +190,38 @@ def test_local_and_remote_files_mix(
         assert rows(mixed.loader(**options)) == rows(local.loader(**options))
 
 
+def test_the_sample_for_the_schema_is_data(server: ObjectServer) -> None:
+    n_bytes = sum(map(len, server.objects.values()))
+    batches = open_remote(server, features=None).loader(BATCH_SIZE)
+    assert sum(len(batch["n"]) for batch in batches) == sum(SIZES)
+    assert n_fetched(server) <= n_bytes + len(SIZES) * (16 << 10)  # the beginnings
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize("order", [ORDERS[0], ORDERS[2]], ids=str)
+def test_a_resumed_epoch_reads_only_what_it_needs(
+    server: ObjectServer, order: dict[str, Untyped], has_index: bool, tmp_path: Path
+) -> None:
+    n_bytes = sum(map(len, server.objects.values()))
+    options = {"batch_size": 16, "seed": 3, **order}
+    loader = open_remote(server).loader(**options)
+    n_steps = sum(1 for _ in loader)
+    head = rows(itertools.islice(loader, n_steps * 3 // 4))
+    state = loader.state_dict()
+    if not has_index:
+        for path in tmp_path.rglob("*.frecidx"):
+            path.unlink()
+    server.requests.clear()
+    resumed = open_remote(server).loader(**options)
+    resumed.load_state_dict(state)
+    rest = rows(resumed)
+    assert len(head) + len(rest) == sum(SIZES)
+    n_blocks = 8 * 200_000 if order else 0  # that are in use
+    n_needed = sum(len(text) for _, texts in rest for text in texts) + n_blocks
+    n_scanned = 0 if has_index else n_bytes
+    assert n_fetched(server) < 1.2 * (n_needed + n_scanned)
+
+
 # Indexes.
 
 
@@ -407,7 +439,7 @@ def test_closing_a_loader_ends_its_waits(server: ObjectServer, local: Untyped) -
 def test_the_process_ends(server: ObjectServer, state: str) -> None:
     if state == "stalled":
         server.inject = lambda request: (
-            "stall" if request.span and request.span[0] else None
+            "stall" if request.span and request.span[0] > 100_000 else None
         )
     run_program("remote_exit.py", f"{server.url}/{sorted(server.objects)[1]}")
 

@@ -331,37 +331,38 @@ def test_streams_shuffle_shard_and_resume(server: ObjectServer) -> None:
     assert first + [batch["n"].tolist() for batch in resumed] == epoch
 
 
-@pytest.mark.parametrize("features", [None, {"n": fr.FixedLen((), "int64")}])
+@pytest.mark.parametrize("record_bytes", [8, 100_000])
+@pytest.mark.parametrize("is_given", [True, False])
 def test_the_first_batch_takes_few_round_trips(
-    server: ObjectServer, features: Untyped
+    server: ObjectServer, record_bytes: int, is_given: bool
 ) -> None:
-    """The beginnings; the index and the sample of a schema; two steps of data."""
-    server.objects = {f"{i}.tfrecord": shard(i, bytes) for i in range(16)}
+    """The beginnings, and data, some of which is the sample for the schema."""
+    size = 2 << 20 if record_bytes > 8 else 8_000
+    records = [
+        example({b"x": ("bytes", [bytes(record_bytes)])})
+        for _ in range(size // record_bytes)
+    ]
+    server.objects = dict.fromkeys(
+        [f"{i}.tfrecord" for i in range(16)], tfrecord_file(records)
+    )
     server.wave_seconds = 0.3
     urls = [f"{server.url}/{key}" for key in server.objects]
+    features = {"x": fr.FixedLen((), "bytes")} if is_given else None
     dataset = open_dataset(urls, features=features)
-    assert len(server.waves) - 1 <= 1
-    with dataset.loader(100) as loader:
-        assert next(iter(loader))["n"].tolist() == [*range(100)]
-    assert len(server.waves) - 1 <= 4, server.waves
-    look = next(wave for wave in server.waves if any(".frecidx" in key for key in wave))
-    assert (len(look) > 1) == (features is None), "with the sample, if there is one"
+    assert len(server.waves) - 1 == 1
+    with dataset.loader(64) as loader:
+        assert len(next(iter(loader))["x"]) == 64
+        assert len(server.waves) - 1 <= (4 if is_given else 6), server.waves
 
 
-def test_a_failing_look_for_an_index_hardly_delays_data(server: ObjectServer) -> None:
+def test_no_index_is_required_in_file_order(server: ObjectServer) -> None:
+    """A server that fails to answer for an index next to the data delays no data."""
     server.objects = {f"{i}.tfrecord": shard(i, bytes) for i in range(2)}
-    looks = []
-
-    def fail(path: str, _headers: object) -> int | None:
-        if not path.endswith("frecidx"):
-            return None
-        looks.append(path)
-        return 503
-
-    server.status = fail
+    server.status = lambda path, _headers: 503 if path.endswith("frecidx") else None
     urls = [f"{server.url}/{key}" for key in server.objects]
-    assert numbers(open_dataset(urls)) == [*range(2 * N_ROWS)]
-    assert len(looks) == 2
+    loader = open_dataset(urls).loader(50)
+    assert sum(len(batch["n"]) for batch in loader) == 2 * N_ROWS
+    assert loader.stats.n_retries == 0
 
 
 def test_objects_that_are_listed_twice_are_indexed(server: ObjectServer) -> None:

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -53,6 +54,32 @@ void complete(RangeRequests& requests, std::uint64_t id, const py::buffer& data)
   requests.complete(id, bytes, std::move(view));
 }
 
+// The same for the first bytes of a file.
+void provide(RangeRequests& requests, std::size_t file, const py::buffer& data) {
+  auto view = owned_by_python(std::make_unique<BufferView>(data));
+  const Bytes bytes = view->bytes();
+  const py::gil_scoped_release released;
+  requests.provide(file, bytes, std::move(view));
+}
+
+// Waits for up to `n_bytes` of a file from `offset` on, and requests `n_ahead` more.
+py::bytes read(RangeRequests& requests, std::size_t file, std::uint64_t offset,
+               std::uint64_t n_bytes, std::uint64_t n_ahead) {
+  Buffer buffer;
+  Bytes bytes;
+  {
+    const py::gil_scoped_release released;
+    const std::uint64_t size = requests.identity(file).size;
+    if (offset < size) {
+      requests.read_ahead(file, offset, std::min(n_bytes + n_ahead, size - offset));
+      bytes = requests.read(file, offset,
+                            static_cast<std::size_t>(std::min(n_bytes, size - offset)),
+                            &buffer, RangeRequests::Use::kPeek);
+    }
+  }
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 void fail(RangeRequests& requests, std::uint64_t id, py::object error) {
   const PythonError failure(std::move(error));
   const py::gil_scoped_release released;
@@ -70,6 +97,9 @@ void register_ranges(py::module_& m) {
       .def("take", &take, py::arg("patience_ms"),
            py::call_guard<py::gil_scoped_release>())
       .def("complete", &complete, py::arg("id"), py::arg("data"))
+      .def("provide", &provide, py::arg("file"), py::arg("data"))
+      .def("read", &read, py::arg("file"), py::arg("offset"), py::arg("n_bytes"),
+           py::arg("n_ahead"))
       .def("fail", &fail, py::arg("id"), py::arg("error"))
       .def("stop", &RangeRequests::stop, py::call_guard<py::gil_scoped_release>())
       .def("set_memory_bytes", &RangeRequests::set_memory_bytes,

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "base/bytes.h"
 
@@ -16,6 +17,7 @@ class Buffer {
 
   // Returns room for `size` bytes. Their content is unspecified.
   MutableBytes room(std::size_t size) {
+    owner_.reset();
     if (size > capacity_) {
       const std::size_t capacity =
           std::max(size, std::min(2 * capacity_, size + kMaxSpareBytes));
@@ -24,6 +26,9 @@ class Buffer {
     }
     return {memory_.get() + kSlackBytes, size};
   }
+
+  // Keeps bytes elsewhere alive until the next use of the buffer.
+  void hold(std::shared_ptr<const void> owner) noexcept { owner_ = std::move(owner); }
 
   // Frees the room if it has `capacity_max` bytes or more.
   void trim(std::size_t capacity_max) {
@@ -44,6 +49,7 @@ class Buffer {
 
   std::unique_ptr<std::uint8_t[]> memory_ = allocate(0);
   std::size_t capacity_ = 0;
+  std::shared_ptr<const void> owner_;
 };
 
 }  // namespace fastrec

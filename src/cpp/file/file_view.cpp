@@ -58,6 +58,7 @@ Bytes FileView::copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer,
                      Use use) const {
   if (offset >= size()) return {};
   const auto n = static_cast<std::size_t>(std::min(length, size() - offset));
+  if (requests_) return requests_->read(number_, offset, n, buffer, use);
   const MutableBytes room = buffer->room(n);
   if (mapping_) {
     for (std::size_t at = 0; at < n; at += kReleasedBytes) {
@@ -66,10 +67,6 @@ Bytes FileView::copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer,
       if (n >= kReleasedBytes) mapping_->release(offset + at, piece);
     }
     check_valid(offset, n);
-    return room;
-  }
-  if (requests_) {
-    requests_->copy(number_, offset, room, use);
     return room;
   }
   return room.first(file_->read_at(offset, room));

@@ -61,10 +61,10 @@ class FileView {
   // Whether it keeps a file descriptor open.
   bool has_descriptor() const noexcept { return file_.has_value(); }
 
-  // Copies [offset, offset + length) to `buffer`; the result is shorter at the end of
-  // the file. Allocates no memory for bytes past the size at opening. Throws IoError,
-  // Error if mapped pages were lost, and what RangeRequests::copy() throws. With kPeek,
-  // the bytes will be read again soon.
+  // Copies [offset, offset + length) to `buffer`, or holds bytes from a remote store in
+  // it; the result is shorter at the end of the file. Allocates no memory for bytes past
+  // the size at opening. Throws IoError, Error if mapped pages were lost, and what
+  // RangeRequests::read() throws. With kPeek, the bytes will be read again soon.
   using Use = RangeRequests::Use;
   Bytes copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer,
              Use use = Use::kLast) const;

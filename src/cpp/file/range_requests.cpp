@@ -41,7 +41,10 @@ RangeRequests::RangeRequests(RangeLimits limits, std::vector<FileIdentity> files
     : process_id_(fastrec::process_id()),
       files_(std::move(files)),
       limits_(limits),
-      memory_bytes_(limits.memory_bytes) {}
+      memory_bytes_(limits.memory_bytes),
+      window_bytes_(limits.first_flight_bytes) {
+  limits_.first_range_bytes = std::min(limits.first_range_bytes, limits.range_bytes);
+}
 
 // The first extent of `file` that ends after `offset`, or an extent of a later file.
 RangeRequests::ExtentMap::iterator RangeRequests::first_after(std::size_t file,
@@ -79,7 +82,7 @@ std::vector<RangeRequests::ExtentPtr> RangeRequests::cover(std::size_t file,
     auto extent = std::make_shared<Extent>();
     extent->file = file;
     extent->begin = begin;
-    extent->end = std::min(end, begin + limits_.range_bytes);
+    extent->end = std::min(end, begin + limits_.first_range_bytes);
     if (!is_last) extent->end = std::min(extent->end, next->first.second);
     extent->n_wanted = extent->end - begin;
     extent->is_demanded = is_demanded;
@@ -97,30 +100,48 @@ void RangeRequests::wake_fetcher() {
   if (n_idle_ != 0) queued_.notify_one();
 }
 
-void RangeRequests::copy(std::size_t file, std::uint64_t offset, MutableBytes into,
-                         Use use) {
+void RangeRequests::provide(std::size_t file, Bytes bytes, Owner owner) {
+  if (bytes.empty()) return;
+  auto extent = std::make_shared<Extent>();
+  ExtentList entry{extent};
+  extent->file = file;
+  extent->end = bytes.size();
+  extent->state = State::kFilled;
+  extent->is_read = extent->is_known = true;
+  extent->bytes = bytes;
+  extent->owner = std::move(owner);
+  extent->place = entry.begin();
+  const std::lock_guard lock(mutex_);
+  if (!extents_.emplace(Key{file, 0}, extent).second) return;
+  n_held_bytes_ += extent->cost();
+  n_read_bytes_ += extent->cost();
+  read_.splice(read_.end(), entry);
+}
+
+Bytes RangeRequests::read(std::size_t file, std::uint64_t offset, std::size_t length,
+                          Buffer* buffer, Use use) {
   if (fastrec::process_id() != process_id_) {
     throw std::runtime_error(
         "cannot read the remote files of the parent process after a fork; open them in "
         "this process");
   }
-  if (into.empty()) return;
-  const std::uint64_t end = offset + into.size();
+  const bool is_small = length < limits_.pinned_bytes_min;
+  const MutableBytes room = buffer->room(is_small ? length : 0);
+  if (length == 0) return room;
+  std::shared_ptr<Pin> pinned;
+  if (!is_small) pinned = std::make_shared<Pin>(weak_from_this().lock());
+  const std::uint64_t end = offset + length;
   std::vector<ExtentPtr> extents;
   Lock lock(mutex_);
-  // Nearly always, one filled extent has all of the bytes.
   const auto first = first_after(file, offset);
-  if (first != extents_.end() && first->first.first == file &&
+  if (is_small && first != extents_.end() && first->first.first == file &&
       first->second->begin <= offset && end <= first->second->end &&
-      first->second->state == State::kFilled) {
-    const ExtentPtr extent = first->second;
-    ++extent->n_readers;
-    copy_from(lock, extent, offset, into, use);
-    end_read(extent.get());
-    return;
+      first->second->state == State::kFilled) {  // nearly always
+    if (use == Use::kLast) note_read(first->second, length);
+    const Bytes bytes = first->second->bytes;
+    std::memcpy(room.data(), bytes.data() + (offset - first->second->begin), length);
+    return room;
   }
-  extents = cover(file, offset, end, true);
-  for (const ExtentPtr& extent : extents) ++extent->n_readers;
   struct ReadersGuard {
     RangeRequests* requests;
     Lock& lock;
@@ -130,32 +151,61 @@ void RangeRequests::copy(std::size_t file, std::uint64_t offset, MutableBytes in
       for (const ExtentPtr& extent : extents) requests->end_read(extent.get());
     }
   };
+  extents = cover(file, offset, end, true);
+  for (const ExtentPtr& extent : extents) ++extent->n_readers;
   const ReadersGuard guard{this, lock, extents};
+  MutableBytes into;
   for (const ExtentPtr& part : extents) {
     wait(lock, *part);
     const ExtentPtr extent = merged(part);
     if (extent->end <= offset) continue;  // it was copied as a part of another
+    if (into.empty() && pinned && pinned->requests) {
+      if (pin(extent, offset, length, use, pinned.get())) {
+        buffer->hold(std::move(pinned));
+        return extent->bytes.subspan(offset - extent->begin, length);
+      }
+    }
     const auto n = static_cast<std::size_t>(std::min(end, extent->end) - offset);
-    copy_from(lock, extent, offset, into.first(n), use);
+    const std::uint8_t* bytes = extent->bytes.data() + (offset - extent->begin);
+    if (use == Use::kLast) note_read(extent, n);
+    lock.unlock();
+    if (into.empty()) into = buffer->room(length);
+    std::memcpy(into.data(), bytes, n);
+    lock.lock();
     into = into.subspan(n);
     offset += n;
+    if (offset == end) break;  // more parts may be merged into this one
   }
+  return buffer->room(length);
+}
+
+// Pins the bytes of a filled extent, if it has all of them and slack on both sides. They
+// count as unread until the reader has used them.
+bool RangeRequests::pin(const ExtentPtr& extent, std::uint64_t offset,
+                        std::uint64_t length, Use use, Pin* pin) {
+  if (offset < extent->begin + Buffer::kSlackBytes ||
+      offset + length + Buffer::kSlackBytes > extent->end) {
+    return false;
+  }
+  pin->n_bytes = use == Use::kLast ? length : 0;
+  want_again(extent, pin->n_bytes);
+  ++extent->n_readers;
+  pin->extent = extent;
+  return true;
+}
+
+RangeRequests::Pin::~Pin() {
+  if (!extent || fastrec::process_id() != requests->process_id_) return;
+  const std::lock_guard lock(requests->mutex_);
+  requests->note_read(extent, n_bytes);
+  requests->end_read(extent.get());
+  extent.reset();  // a fetcher releases the bytes
 }
 
 // The extent that requests the bytes of `extent`.
 RangeRequests::ExtentPtr RangeRequests::merged(ExtentPtr extent) {
   while (extent->merged_into) extent = extent->merged_into;
   return extent;
-}
-
-// Copies bytes of a filled extent, without the lock.
-void RangeRequests::copy_from(Lock& lock, const ExtentPtr& extent, std::uint64_t offset,
-                              MutableBytes into, Use use) {
-  if (use == Use::kLast) note_read(extent, into.size());
-  const std::uint8_t* bytes = extent->bytes.data() + (offset - extent->begin);
-  lock.unlock();
-  std::memcpy(into.data(), bytes, into.size());
-  lock.lock();
 }
 
 // Notes that a reader needs an extent no longer.
@@ -199,7 +249,7 @@ void RangeRequests::read_ahead(std::size_t file, std::uint64_t offset,
   try {
     cover(file, offset, offset + length, false);
   } catch (const std::bad_alloc&) {
-    return;  // copy() requests what is missing
+    return;  // read() requests what is missing
   }
 }
 
@@ -257,29 +307,33 @@ RangeRequests::ExtentPtr RangeRequests::next_queued() {
   while (!hints_.empty()) {
     ExtentPtr extent = hints_.front();
     const bool is_hint = is_queued(*extent) && !extent->is_demanded;
-    if (is_hint && !has_room(*extent)) return nullptr;
+    if (is_hint && !has_room()) return nullptr;
     hints_.pop_front();
     if (is_hint) return extent;
   }
   return nullptr;
 }
 
-// Whether a hint may be requested now.
-bool RangeRequests::has_room(const Extent& extent) const {
-  const std::uint64_t flight_bytes_max =
-      std::min(limits_.flight_bytes, limits_.first_flight_bytes + counts_.n_bytes);
-  if (n_flight_bytes_ != 0 && n_flight_bytes_ + extent.cost() > flight_bytes_max) {
-    return false;
-  }
+// The size of the next range.
+std::uint64_t RangeRequests::range_bytes() const {
+  const std::uint64_t n_bytes = counts_.n_bytes / 4;
+  return std::clamp(n_bytes, limits_.first_range_bytes, limits_.range_bytes);
+}
+
+// Whether a range of hints may be requested now.
+bool RangeRequests::has_room() const {
+  const std::uint64_t n_bytes = range_bytes() + kExtentBytes;
+  if (n_flight_bytes_ != 0 && n_flight_bytes_ + n_bytes > window_bytes_) return false;
   const std::uint64_t n_unread = n_held_bytes_ - n_read_bytes_;
-  return n_unread == 0 || n_unread + extent.cost() <= memory_bytes_;
+  return n_unread == 0 || n_unread + n_bytes <= memory_bytes_;
 }
 
 // Extends a queued extent by the queued extents next to it.
 void RangeRequests::merge_neighbors(const ExtentPtr& extent) {
+  const std::uint64_t bytes_max = range_bytes();
   const auto fits = [&](const Extent& left, const Extent& right) {
     return left.file == right.file && right.begin - left.end <= limits_.gap_bytes &&
-           right.end - left.begin <= limits_.range_bytes;
+           right.end - left.begin <= bytes_max;
   };
   const auto is_queued = [](const Extent& neighbor) {
     return neighbor.state == State::kQueued;
@@ -373,6 +427,7 @@ std::optional<RangeRequest> RangeRequests::take(
   merge_neighbors(extent);
   make_room(extent->cost(), extent->is_demanded);
   extent->state = State::kInFlight;
+  extent->taken_at = std::chrono::steady_clock::now();
   extent->id = next_id_++;
   n_held_bytes_ += extent->cost();
   n_flight_bytes_ += extent->cost();
@@ -380,8 +435,7 @@ std::optional<RangeRequest> RangeRequests::take(
   extent->place = entry.begin();
   in_flight_.splice(in_flight_.end(), entry);
   released.extents.swap(released_);
-  const bool is_queued =
-      !demands_.empty() || (!hints_.empty() && has_room(*hints_.front()));
+  const bool is_queued = !demands_.empty() || (!hints_.empty() && has_room());
   if (is_queued) wake_fetcher();
   return RangeRequest{extent->id, extent->file, extent->begin, extent->end,
                       is_queued && n_idle_ == 0};
@@ -398,6 +452,12 @@ void RangeRequests::complete(std::uint64_t id, Bytes bytes, Owner owner) {
                                 std::to_string(bytes.size()));
   }
   n_flight_bytes_ -= extent->cost();
+  const bool is_late =
+      std::chrono::steady_clock::now() - extent->taken_at > limits_.answer_time;
+  window_bytes_ = is_late
+                      ? std::max(limits_.range_bytes,
+                                 window_bytes_ - std::min(n_bytes / 2, window_bytes_))
+                      : std::min(limits_.flight_bytes, window_bytes_ + n_bytes);
   extent->bytes = bytes;
   extent->owner = std::move(owner);
   extent->state = State::kFilled;

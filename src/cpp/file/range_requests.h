@@ -2,19 +2,23 @@
 //
 //   readers                        extents of a file                     fetchers
 //   read_ahead(0, 12 MB)    | read | filled | in flight | queued |   take() -> a range
-//   copy(0, 512 KB) waits                                           complete(id, bytes)
+//   read(0, 512 KB) waits                                           complete(id, bytes)
 //
-// Readers request bytes: copy() waits for them, and read_ahead() is a hint. Both divide
-// the bytes into extents, of up to `range_bytes`. Fetchers, on other threads, take one
-// range at a time and complete it, or fail it. A range is one extent, or several queued
-// extents of a file with short gaps between them, which become one extent.
+// Readers request bytes: read() waits for them, and read_ahead() is a hint. Both divide
+// the bytes into extents, of up to `first_range_bytes`. Fetchers, on other threads, take
+// one range at a time and complete it, or fail it. A range is one extent, or several
+// queued extents of a file with short gaps between them, which become one extent. The
+// first ranges are short, so that the first batch does not wait for bytes of the next.
 //
 // Bytes that a reader waits for are taken first. Hints wait while the bytes in flight
 // and the filled bytes that no reader has read reach the memory limit. Bytes that
 // readers have read stay until their room is needed, least recently used first out.
-// Bytes that a reader is copying, or waits for, are not evicted.
-// Hints also wait while many bytes are in flight, because requests share a slow link: the
-// bytes that are needed first would come last. At first, few may be in flight.
+// Bytes that a reader uses, or waits for, are not evicted. Large reads use the bytes of
+// an extent in place; those that cross the end of one are copied.
+//
+// Hints also wait while many bytes are in flight, because requests share the link: the
+// bytes that are needed first would come last. The limit is the window: each answer
+// within `answer_time` widens it by its size, and each later one narrows it by half.
 //
 // A failed request throws in the readers that wait for it. The next reader of its bytes
 // requests them again. So a failed hint has no effect.
@@ -42,6 +46,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "file/buffer.h"
 #include "file/file.h"
 
 namespace fastrec {
@@ -61,12 +66,17 @@ struct RangeLimits {
   std::uint64_t range_bytes = std::uint64_t{4} << 20;
   // Extents with gaps up to this size are requested together.
   std::uint64_t gap_bytes = std::uint64_t{64} << 10;
-  // In flight while hints are taken: at first, and after as many were completed.
+  // The window at first, and at most.
   std::uint64_t first_flight_bytes = std::uint64_t{16} << 20;
   std::uint64_t flight_bytes = std::uint64_t{64} << 20;
+  std::chrono::milliseconds answer_time{1000};
+  // A range has at most this size, or a quarter of the bytes received before.
+  std::uint64_t first_range_bytes = std::uint64_t{256} << 10;
+  // Reads of this size use the bytes in place.
+  std::uint64_t pinned_bytes_min = std::uint64_t{16} << 10;
 };
 
-class RangeRequests {
+class RangeRequests : public std::enable_shared_from_this<RangeRequests> {
  public:
   using Owner = std::shared_ptr<const void>;
 
@@ -78,11 +88,15 @@ class RangeRequests {
 
   const FileIdentity& identity(std::size_t file) const { return files_.at(file); }
 
-  // For readers, on any thread. copy() waits for the bytes from `offset` on and copies
-  // them to `into`; all of them must be in the file. Throws the failure of a request,
-  // and what check_interrupt() throws.
-  void copy(std::size_t file, std::uint64_t offset, MutableBytes into,
-            Use use = Use::kLast);
+  // The first bytes of a file, if they are known before any reader requests them.
+  void provide(std::size_t file, Bytes bytes, Owner owner);
+
+  // For readers, on any thread. read() waits for `length` bytes from `offset` on; all of
+  // them must be in the file. `*buffer` holds the bytes until its next use: a copy, or
+  // an extent in place, if the requests are owned by a std::shared_ptr. Throws the
+  // failure of a request, and what check_interrupt() throws.
+  Bytes read(std::size_t file, std::uint64_t offset, std::size_t length, Buffer* buffer,
+             Use use = Use::kLast);
   // All of the bytes must be in the file.
   void read_ahead(std::size_t file, std::uint64_t offset,
                   std::uint64_t length) noexcept;
@@ -131,7 +145,8 @@ class RangeRequests {
     bool is_read = false;                    // in read_, not in unread_
     bool is_known = false;                   // in extents_
     std::uint64_t n_wanted = 0, n_read = 0;  // bytes
-    std::size_t n_readers = 0;               // in copy()
+    std::size_t n_readers = 0;               // in read(), or that hold the bytes
+    std::chrono::steady_clock::time_point taken_at;
     ExtentPtr merged_into;  // the extent that requests these bytes, too
     Bytes bytes;            // if filled
     Owner owner;
@@ -142,6 +157,14 @@ class RangeRequests {
   };
 
   using Lock = std::unique_lock<std::mutex>;
+
+  // Bytes of an extent that a reader uses in place.
+  struct Pin {
+    std::shared_ptr<RangeRequests> requests;
+    ExtentPtr extent = nullptr;
+    std::uint64_t n_bytes = 0;  // to be noted as read
+    ~Pin();
+  };
 
   // Releases the bytes and failures of its extents when it is destroyed.
   struct Released {
@@ -156,12 +179,13 @@ class RangeRequests {
   void wait(Lock& lock, const Extent& part);
   static ExtentPtr merged(ExtentPtr extent);
   void end_read(Extent* extent);
-  void copy_from(Lock& lock, const ExtentPtr& extent, std::uint64_t offset,
-                 MutableBytes into, Use use);
+  bool pin(const ExtentPtr& extent, std::uint64_t offset, std::uint64_t length, Use use,
+           Pin* pin);
   void note_read(const ExtentPtr& extent, std::uint64_t n_bytes);
   void want_again(const ExtentPtr& extent, std::uint64_t n_bytes);
   ExtentPtr next_queued();
-  bool has_room(const Extent& extent) const;
+  bool has_room() const;
+  std::uint64_t range_bytes() const;
   void merge_neighbors(const ExtentPtr& extent);
   void merge(const ExtentPtr& extent, ExtentMap::iterator neighbor);
   void make_room(std::uint64_t cost, bool is_demanded);
@@ -171,7 +195,7 @@ class RangeRequests {
 
   const int process_id_;
   const std::vector<FileIdentity> files_;
-  const RangeLimits limits_;          // except for memory_bytes
+  RangeLimits limits_;                // except for memory_bytes
   mutable std::mutex mutex_;          // guards everything below
   std::condition_variable queued_;    // wakes fetchers
   std::condition_variable answered_;  // wakes readers
@@ -185,6 +209,7 @@ class RangeRequests {
   std::atomic<std::uint64_t> memory_bytes_;
   std::uint64_t n_held_bytes_ = 0;    // in flight or filled
   std::uint64_t n_flight_bytes_ = 0;  // in flight
+  std::uint64_t window_bytes_;        // of hints in flight
   std::uint64_t n_read_bytes_ = 0;    // of the extents in read_
   std::uint64_t next_id_ = 0;
   std::size_t n_idle_ = 0;  // fetchers in take()

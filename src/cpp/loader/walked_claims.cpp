@@ -53,6 +53,8 @@ bool WalkedClaims::find() {
       offset_ = record_ = 0;
       file_offsets_.assign(1, 0);
       walk_.start(*view_);
+      // With the first read, not after it.
+      if (view_->requests() != nullptr) read_window_.read_ahead(file_, 0);
     }
     const bool is_scanned = recovery_ == Recovery::kNone && view_->mapping() != nullptr;
     if (!(is_scanned ? scan() : walk())) {

@@ -33,7 +33,6 @@ from fastrec.storage.paths import local_head, version_of, versions_of
 from fastrec.storage.pipes import PipePath, refuse_pipe
 from fastrec.storage.remote import (
     RemotePath,
-    RequestCounters,
     has_ranges,
     warn_of_weak_versions,
 )
@@ -336,6 +335,7 @@ class FileSet:
         """Yield a stream of the frames of the files with these numbers.
 
         The first remote files are requested together, up to `_SAMPLED_BYTES` of them.
+        An epoch that follows finds the bytes of plain ones in memory.
         """
         contents, recovery = self.contents(), self.recovery
         chosen = [contents[i] for i in numbers]
@@ -347,8 +347,16 @@ class FileSet:
         ]
         n_whole = bisect.bisect_left([*itertools.accumulate(sizes)], _SAMPLED_BYTES)
         n_readers = min(n_whole + 1, len(sizes))
+        table, readers = self.table, self.readers
         with frame_stream(
-            chosen, self.table, numbers, recovery, n_readers=n_readers
+            chosen,
+            table,
+            numbers,
+            recovery,
+            n_readers=n_readers,
+            read_plain=None
+            if readers is None
+            else lambda i: readers.content(numbers[i]),
         ) as frames:
             yield frames
 
@@ -453,10 +461,11 @@ class FileSet:
             log_gaps(_gaps(found))
             return found
 
-    def is_indexed(self, counters: RequestCounters | None = None) -> bool:
+    def is_indexed(self) -> bool:
         """Return whether all indexes exist in memory, or in the cache for small sets.
 
-        For a large set, searching the cache would delay the first batch.
+        For a large set, searching the cache would delay the first batch, and so would a
+        request for an index next to remote files.
         """
         if self.is_streamed:
             return False
@@ -464,9 +473,7 @@ class FileSet:
             # A copy that does not exist yet has no index, and cannot use the URL's.
             is_copied = part._options.cache_dir is None or part._paths is not None
             if False not in part._indexes and not part._is_large and is_copied:
-                found = index.load_indexes(
-                    part.paths, part._options.index_dir, counters
-                )
+                found = index.load_indexes(part.paths, part._options.index_dir)
                 if found is not None:
                     part._indexes[False] = found
             if False not in part._indexes:

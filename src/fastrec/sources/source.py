@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,6 @@ from fastrec.features.schema import Schema, check_columns
 from fastrec.on_error import ErrorPolicy
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.selection import Numbers, Pieces, chosen, shifted
-from fastrec.storage.remote import RemotePath, RequestCounters
-from fastrec.tasks import Task, start
 from fastrec.transforms.batch_info import BatchInfo, Extra, Places
 from fastrec.transforms.transform import CheckedTransform
 
@@ -433,22 +430,8 @@ class Source:
         return self._catalog[1]
 
     def is_indexed(self) -> bool:
-        """Return whether `catalog` needs no scan of files.
-
-        Unknown features of remote files are inferred during the look for an index.
-        """
-        if self._catalog is not None:
-            return True
-        if self._known is not None or not isinstance(self.files.files[0], RemotePath):
-            return self.files.is_indexed()
-        counters = RequestCounters()
-        look = Task(partial(self.files.is_indexed, counters))
-        start(look, {})
-        try:
-            self._readings_of_files()
-            return look.result()
-        finally:
-            counters.cancel()
+        """Return whether `catalog` needs no scan of files, and no request."""
+        return self._catalog is not None or self.files.is_indexed()
 
     def fingerprint(self) -> str:
         """Return a hash of the records, independent of the files' paths."""

@@ -41,9 +41,7 @@ from fastrec.storage.index_files import (
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import version_of, versions_of
 from fastrec.storage.remote import (
-    MAX_ATTEMPTS,
     RemotePath,
-    RequestCounters,
     fetch,
     fetch_beginning,
     is_weak,
@@ -65,7 +63,6 @@ _SAVE_SECONDS = 60.0  # a process that is killed loses what it built since the l
 _N_REMOTE_THREADS = 16  # they wait for the network
 _INDEX_BYTES = 1 << 20  # of the first request for a remote index
 _MIN_LISTED = 64  # objects, above which a request for an index saves requests
-_LOOK_ATTEMPTS = 2  # for an index that is not required: it must not delay reading
 
 
 def known_contents(
@@ -85,11 +82,10 @@ def known_contents(
 def load_indexes(
     paths: Sequence[str],
     index_dir: str | os.PathLike[str] | None,
-    counters: RequestCounters | None = None,
 ) -> _core.Indexes | None:
-    """Return the cached indexes of plain files, or None if any index is missing."""
+    """Return the local indexes of plain files, or None if any index is missing."""
     found = FileIndexes(paths, None, IndexPlace(index_dir))
-    found.search(counters, _LOOK_ATTEMPTS)
+    found.search(is_local=True)
     return None if found.missing.size else found.indexes()
 
 
@@ -304,13 +300,11 @@ class FileIndexes:
 
     # Searching.
 
-    def search(
-        self, counters: RequestCounters | None = None, n_attempts: int = MAX_ATTEMPTS
-    ) -> None:
-        """Search all locations for the missing indexes."""
+    def search(self, *, is_local: bool = False) -> None:
+        """Search all locations, or only local ones, for the missing indexes."""
         self._search_together()
-        if self.missing.size:
-            self._fetch(counters, n_attempts)
+        if self.missing.size and not is_local:
+            self._fetch()
         index_dir, n_files = self._place.index_dir, len(self._paths)
         if self.missing.size and (index_dir is not None or n_files > 1):
             folder = self._place.folder()
@@ -326,13 +320,13 @@ class FileIndexes:
             if self.missing.size:
                 self._look_into(path, names, is_next_to_data=is_next_to_data)
 
-    def _fetch(self, counters: RequestCounters | None, n_attempts: int) -> None:
+    def _fetch(self) -> None:
         """Fetch the index file next to the remote files, and search it."""
         path, names = self._scope.next_to_data()
         if not isinstance(path, RemotePath):
             return
         try:
-            file = _fetched(path, counters, n_attempts)
+            file = _fetched(path)
         except (OSError, CorruptionError) as error:
             # Some stores deny access to missing objects. Or the index was replaced.
             _log.info("cannot read the index %s: %s", path, error)
@@ -563,19 +557,14 @@ class FileIndexes:
                     merged.unlink()
 
 
-def _fetched(
-    path: RemotePath,
-    counters: RequestCounters | None = None,
-    n_attempts: int = MAX_ATTEMPTS,
-) -> _core.IndexFile | None:
+def _fetched(path: RemotePath) -> _core.IndexFile | None:
     """Fetch an index file; return None if it is missing or has another format."""
     try:
-        entry = fetch_beginning(path, _INDEX_BYTES, counters, n_attempts)
+        version = fetch_beginning(path, _INDEX_BYTES).version
     except FileNotFoundError:
         return None
-    version, content = entry.version, bytes(path.beginning)
-    begin, end = len(content), version[0]
-    content += fetch(path, begin, end, version, counters, n_attempts=n_attempts)
+    content = bytes(path.beginning)
+    content += fetch(path, len(content), version[0], version)
     return _core.IndexFile.of(content)
 
 

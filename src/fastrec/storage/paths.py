@@ -216,13 +216,13 @@ def local_head(path: str, counters: RequestCounters | None = None) -> Iterator[s
 
     version = version_of(path, counters)
     n_bytes = min(version[0], _HEAD_BYTES)
-    data, path.beginning = path.beginning, b""
+    data = path.beginning
     if not has_ranges(path):
         with contextlib.closing(pieces(path, version, counters)) as content:
             data = bytes(next(content, b""))
     with tempfile.NamedTemporaryFile(prefix="fastrec-") as file:
         if memoryview(data).nbytes < n_bytes:
-            data = fetch(path, 0, n_bytes, version, counters)
+            path.beginning = data = fetch(path, 0, n_bytes, version, counters)
         file.write(data)
         file.flush()
         yield file.name

@@ -11,7 +11,7 @@ import _thread
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from fastrec.tasks import close_at_exit
 # Small requests, for shuffled records, need many threads.
 _N_THREADS = 64
 _IDLE_MS = 5_000
+_PIECE_BYTES = 256 << 10  # of the content
+_AHEAD_BYTES = 16 << 20
 _EXIT_TIMEOUT_SECONDS = 1.0
 
 
@@ -40,8 +42,6 @@ class RangeReaders:
         self._paths = list(paths)
         remote = [path for path in paths if isinstance(path, RemotePath)]
         versions_of(remote)
-        for path in remote:
-            path.beginning = b""
         self._versions = [
             version_of(path) if isinstance(path, RemotePath) else (0, 0)
             for path in paths
@@ -50,6 +50,10 @@ class RangeReaders:
         self.counters = RequestCounters()
         self._idle = deque(range(_N_THREADS))  # one item per thread that is not running
         self.requests = _core.RangeRequests(self._versions)
+        for i, path in enumerate(paths):
+            if isinstance(path, RemotePath):
+                self.requests.provide(i, path.beginning)
+                path.beginning = b""
         close_at_exit(self)
 
     def share(self, memory_limit: int) -> int:
@@ -63,6 +67,13 @@ class RangeReaders:
             return np.zeros(3, np.int64)
         counters, waiting_ns = self.counters, self.requests.waiting_ns
         return np.array([counters.n_bytes, counters.n_retries, waiting_ns])
+
+    def content(self, file: int) -> Generator[bytes]:
+        """Yield the content of a file, which stays in memory for the next readers."""
+        at = 0
+        while data := self.requests.read(file, at, _PIECE_BYTES, _AHEAD_BYTES):
+            at += len(data)
+            yield data
 
     def start(self, patience_ms: int | None = None) -> None:
         """Start another thread, unless the maximum number is running.

@@ -249,11 +249,10 @@ def fetch_beginning(
     path: RemotePath,
     n_bytes: int,
     counters: RequestCounters | None = None,
-    n_attempts: int = MAX_ATTEMPTS,
 ) -> Entry:
     """Set and return the entry of an object; set its beginning if that came along."""
     request = partial(path.store.beginning, path.key, n_bytes)
-    data, entry = ask(path, request, counters, n_attempts=n_attempts)
+    data, entry = ask(path, request, counters)
     if entry.size < 0:
         reason = "the server does not report the size; download the file"
         raise OSError(errno.ENOTSUP, reason, str(path))
@@ -332,7 +331,6 @@ def fetch(
     counters: RequestCounters | None = None,
     *,
     in_this_thread: bool = False,
-    n_attempts: int = MAX_ATTEMPTS,
 ) -> Buffer:
     """Return all bytes ``[begin, end)`` of the given version of an object.
 
@@ -342,13 +340,7 @@ def fetch(
         return b""
     request = partial(_range, path, begin, end, version)
     try:
-        data = ask(
-            path,
-            request,
-            counters,
-            in_this_thread=in_this_thread,
-            n_attempts=n_attempts,
-        )
+        data = ask(path, request, counters, in_this_thread=in_this_thread)
     except FileNotFoundError:
         raise _changed(path) from None
     if counters is not None:

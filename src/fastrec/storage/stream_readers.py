@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,7 +16,7 @@ from fastrec import _core
 from fastrec.errors import CorruptionError, Error
 from fastrec.storage.compression import FileContent, inflated
 from fastrec.storage.paths import version_of
-from fastrec.storage.remote import RequestCounters
+from fastrec.storage.remote import RemotePath, RequestCounters, has_ranges
 from fastrec.storage.stores import Version
 from fastrec.tasks import Task, close_at_exit, is_exiting, start
 
@@ -32,18 +32,20 @@ def byte_streams(
     versions: Sequence[Version] | None = None,
     on_read: Callable[[int, int], object] | None = None,
     counters: RequestCounters | None = None,
+    read_plain: Callable[[int], Generator[bytes]] | None = None,
 ) -> Iterator[_core.ByteStreams]:
     """Yield decompressed streams of `files`, which `n_readers` threads read in order.
 
     The threads decompress at most `bytes_ahead` bytes ahead of the consumer. The caller
     must stop the streams; an error in the body also stops them. A file whose version
     differs from `versions` is an error. The threads call ``on_read(i, n_bytes)`` with
-    the number of bytes read from file `i` so far.
+    the number of bytes read from file `i` so far. ``read_plain(i)`` reads file `i` if
+    it is a plain object.
     """
     n_readers = max(1, min(n_readers, len(files)))
     streams = _core.ByteStreams(len(files), n_readers, bytes_ahead // n_readers)
     own = RequestCounters(counters)
-    reader = _StreamReader(files, versions, on_read, own, streams)
+    reader = _StreamReader(files, versions, on_read, own, streams, read_plain)
     try:
         for i in range(n_readers):
             # Check after the registration, so that interpreter exit ends the thread.
@@ -72,6 +74,7 @@ class _StreamReader:
     on_read: Callable[[int, int], object] | None
     counters: RequestCounters
     streams: _core.ByteStreams
+    read_plain: Callable[[int], Generator[bytes]] | None
 
     def __post_init__(self) -> None:
         close_at_exit(self)
@@ -95,13 +98,17 @@ class _StreamReader:
         if self.versions is not None and version_of(path) != self.versions[i]:
             reason = "the file changed after its records were counted"
             raise CorruptionError(reason, path, code="file_changed")
-        content_pieces = inflated(
-            path,
-            content,
-            on_read=bool if self.on_read is None else partial(self.on_read, i),
-            on_wait=partial(self._check, i),
-            counters=self.counters,
-        )
+        is_object = isinstance(path, RemotePath) and has_ranges(path)
+        if self.read_plain is not None and is_object and content == "plain":
+            content_pieces = self.read_plain(i)
+        else:
+            content_pieces = inflated(
+                path,
+                content,
+                on_read=bool if self.on_read is None else partial(self.on_read, i),
+                on_wait=partial(self._check, i),
+                counters=self.counters,
+            )
         with contextlib.closing(content_pieces) as pieces:
             for piece in pieces:
                 if not self.streams.push(i, piece):
@@ -135,6 +142,7 @@ def frame_stream(
     bytes_ahead: int = _READ_AHEAD_BYTES,
     on_read: Callable[[int, int], object] | None = None,
     on_wait: Callable[[], object] | None = None,
+    read_plain: Callable[[int], Generator[bytes]] | None = None,
 ) -> Iterator[_core.FrameStream]:
     """Yield one stream of all frames of `files`; `order` is their numbers in `table`.
 
@@ -142,7 +150,11 @@ def frame_stream(
     while it waits; exceptions from `on_wait` propagate.
     """
     with byte_streams(
-        files, n_readers=n_readers, bytes_ahead=bytes_ahead, on_read=on_read
+        files,
+        n_readers=n_readers,
+        bytes_ahead=bytes_ahead,
+        on_read=on_read,
+        read_plain=read_plain,
     ) as streams:
         try:
             yield _core.FrameStream(streams, table, order, recovery, on_wait)
