@@ -109,7 +109,7 @@ def test_the_library_does_not_import_the_extra() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "note"), [("index", "; complete indexes are kept"), ("count", "")]
+    ("command", "note"), [("index", "; saved indexes are kept"), ("count", "")]
 )
 def test_ctrl_c_exits_without_a_traceback(
     images: Path, monkeypatch: pytest.MonkeyPatch, command: str, note: str

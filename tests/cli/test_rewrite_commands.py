@@ -405,5 +405,5 @@ def test_after_ctrl_c_complete_indexes_are_kept(out: Path) -> None:
     path.write_bytes(tfrecord_file(RECORDS))
     directory = out / "index"
     done = interrupted("index", path, "--index-dir", directory, at="progress")
-    assert done.stderr == "interrupted; complete indexes are kept\n"
+    assert done.stderr == "interrupted; saved indexes are kept\n"
     assert not [name for name in names_in(directory) if name.endswith(".tmp")]

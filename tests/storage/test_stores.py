@@ -23,7 +23,7 @@ import pytest
 import fastrec as fr
 from columns import Untyped
 from fastrec.storage.paths import expand
-from object_server import served
+from object_server import Request, served
 from oracle import example, tfrecord_file
 from store_servers import HubRepository, Response, store_server
 from written import payloads
@@ -115,6 +115,104 @@ def test_objects_are_written_completely_or_not_at_all(
         assert bucket.objects()["c"] == b"theirs"
         fr.build_index([bucket.url("a"), bucket.url("b")], next_to_data=True, **options)
         assert sorted(bucket.objects()) == [".fastrec/index.frecidx", "a", "b", "c"]
+
+
+# An index next to the data.
+
+
+def test_an_interrupted_index_build_sends_no_more_requests() -> None:
+    n_polls = 0
+    with store_server("gs") as bucket:
+        server = bucket.server
+        for i in range(3):
+            bucket.put(f"{i}.tfrecord", file(i))
+        bucket.put("big.tfrecord", tfrecord_file([b"x" * 4000] * 1000))
+        server.stall_seconds = 600
+        server.inject = lambda request: (
+            "stall" if "big" in request.key and request.span[0] else None
+        )
+
+        def interrupt(n_bytes: int, _: int) -> None:
+            nonlocal n_polls
+            n_polls += n_bytes > 0
+            if n_polls == 3:  # the other files are complete
+                server.status = lambda *_: 503
+                server.requests.clear()
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fr.build_index(
+                bucket.url("*"),
+                next_to_data=True,
+                progress=interrupt,
+                storage_options=bucket.options,
+            )
+        assert sorted(bucket.objects()) == [
+            *(f"{i}.tfrecord" for i in range(3)),
+            "big.tfrecord",
+        ]
+
+
+def test_an_index_that_another_machine_replaces_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_key = ".fastrec/index.frecidx"
+    monkeypatch.setattr("fastrec.storage.index._INDEX_BYTES", 64)
+    with store_server("gs") as bucket:
+        options = {"storage_options": bucket.options}
+        versions = []
+        for i in range(3):
+            bucket.put(f"{i}.tfrecord", file(i))
+        for i in range(2):
+            url = bucket.url(f"{i}.tfrecord")
+            fr.build_index(url, next_to_data=True, **options)
+            versions.append(bucket.objects()[index_key])
+        others = [versions[1], versions[0], versions[1]]
+        bucket.put(index_key, versions[0])
+
+        def replace(request: Request) -> None:
+            is_first = request.span is not None and request.span[0] == 0
+            if request.key.endswith(index_key) and is_first and others:
+                bucket.put(index_key, others.pop())
+
+        bucket.server.inject = replace
+        monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / "third"))
+        fr.build_index(bucket.url("2.tfrecord"), next_to_data=True, **options)
+        bucket.server.inject = lambda _: None
+        monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / "fourth"))
+        read = [0]
+        counts = fr.build_index(
+            bucket.url("*"), progress=lambda n, _: read.append(n), **options
+        )
+        assert len(counts) == 3
+        assert read[-1] == 0
+
+
+def test_an_index_next_to_files_of_a_user_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+
+    class Sftp(fsspec.get_filesystem_class("memory")):  # type: ignore[misc]
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            rest = path.removeprefix("sftp://user:hunter2@host").removeprefix("sftp://")
+            return "/" + rest.strip("/")
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", lambda _: Sftp)
+    monkeypatch.setattr(Sftp, "store", {})
+    monkeypatch.setattr(Sftp, "pseudo_dirs", [""])
+    url = "sftp://user:hunter2@host/d/"
+    for i in range(2):
+        Sftp().pipe(f"/d/{i}.tfrecord", file(i))
+    for pattern in (url, f"{url}0.tfrecord"):
+        monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / "first"))
+        fr.build_index(pattern, next_to_data=True)
+        monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / pattern[-5:]))
+        read: list[int] = []
+        fr.build_index(pattern, progress=lambda n, _, read=read: read.append(n))
+        assert max(read) == 0
+        Sftp().rm_file("/d/.fastrec/index.frecidx")
 
 
 # The Hugging Face Hub.

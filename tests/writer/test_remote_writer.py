@@ -210,20 +210,26 @@ def test_indexes_are_written_next_to_the_data(
     assert list(spool.iterdir()) == []
 
 
-def test_an_index_is_next_to_all_of_its_files_or_an_error(store: Store) -> None:
+def test_an_index_is_next_to_all_of_its_files_or_an_error(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root, credentials, objects = store
     with fr.Writer(f"{root}a.tfrecord", **credentials) as writer:
         writer.write({"n": 1})
     fr.build_index(f"{root}a.tfrecord", next_to_data=True, **credentials)
     assert ".fastrec/index.frecidx" in objects()
     with served({"a.tfrecord": objects()["a.tfrecord"]}) as server:
+        a = f"{server.url}/a.tfrecord"
+        local = tmp_path / "b.tfrecord"
+        local.write_bytes(server.objects["a.tfrecord"])
+        monkeypatch.chdir(tmp_path)
         with pytest.raises(ValueError, match="HTTP servers are read-only"):
-            fr.build_index(f"{server.url}/a.tfrecord", next_to_data=True)
-        with pytest.raises(ValueError, match="files in one bucket"):
-            fr.build_index(
-                [f"{server.url}/a.tfrecord", f"{server.url}/a.tfrecord?x=y"],
-                next_to_data=True,
-            )
+            fr.build_index(f"{server.url}/*", next_to_data=True)
+        assert server.requests == []  # only the listing
+        for paths in ([a, f"{a}?x=y"], [local, a]):
+            with pytest.raises(ValueError, match="files in one bucket"):
+                fr.build_index(paths, next_to_data=True)
+        assert os.listdir(tmp_path) == ["b.tfrecord"]
 
 
 def test_faults_and_kills_leave_complete_objects_or_none() -> None:

@@ -60,7 +60,7 @@ def index(
 
     An index stores the offset of each record, for random access. fastrec builds missing
     indexes when it first needs them, and rebuilds an index after its file changes. One
-    index file contains the indexes of all files. Ctrl-C keeps complete indexes.
+    index file contains the indexes of all files. Ctrl-C keeps saved indexes.
     """
     if rank >= world_size:
         raise typer.BadParameter(
@@ -84,7 +84,7 @@ def index(
             world_size=world_size,
         )
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("complete indexes are kept") from None
+        raise KeyboardInterrupt("saved indexes are kept") from None
     seconds = time.perf_counter() - start
     if tfrecord2idx is not None:
         _write_texts(counts, tfrecord2idx, index_dir)

@@ -14,7 +14,7 @@ from fastrec.options import (
 from fastrec.sources.file_set import FileSet
 from fastrec.storage.compression import contents_of
 from fastrec.storage.index import make_indexes
-from fastrec.storage.index_files import IndexPlace
+from fastrec.storage.index_files import IndexPlace, Scope
 from fastrec.storage.paths import Paths, expand
 from fastrec.storage.stores import StorageOptions
 
@@ -81,6 +81,8 @@ def build_index(
         is_next_to_data=next_to_data,
         must_keep=True,
     )
+    if next_to_data:
+        place.path(Scope.of(own_files))  # raises an error before the first request
     contents = contents_of(own_files)
     try:
         is_plain = set(contents) <= {"plain"}

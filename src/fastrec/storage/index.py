@@ -508,13 +508,18 @@ class FileIndexes:
                 on_poll=poll,
                 n_threads=n_threads,
             )
-        finally:
+        except BaseException:
+            if not isinstance(self._target, RemotePath):  # requests may stall or fail
+                save_built()
+            raise
+        else:
             save_built()
 
     def save(self) -> None:
         """Write the indexes to one index file; delete the index files merged into it.
 
-        The index file keeps its indexes of other files that still exist.
+        The index file keeps its indexes of other files: of local files only those that
+        still exist, and of remote files all.
         """
         parts = [part for each in self._parts if len((part := _without_gaps(*each))[0])]
         if self._stale.size:
@@ -523,7 +528,12 @@ class FileIndexes:
         if not parts:
             return
         path = self._target
-        names = self._scope.names_in(path).split(b"\0")
+        joined = (
+            self._scope.next_to_data()[1]
+            if self._place.is_next_to_data
+            else self._scope.names_in(path)
+        )
+        names = joined.split(b"\0")
         numbers = np.concatenate([part[0] for part in parts]).tolist()
         is_own = self._place.part is None and not self._place.is_next_to_data
         scattered = self._scattered if is_own else {}
@@ -557,14 +567,21 @@ class FileIndexes:
                     merged.unlink()
 
 
-def _fetched(path: RemotePath) -> _core.IndexFile | None:
-    """Fetch an index file; return None if it is missing or has another format."""
+def _fetched(path: RemotePath, n_attempts: int = 5) -> _core.IndexFile | None:
+    """Fetch an index file; return None if it is missing or has another format.
+
+    Starts again if another machine replaced the index file between two requests.
+    """
     try:
         version = fetch_beginning(path, _INDEX_BYTES).version
+        content = bytes(path.beginning)
+        content += fetch(path, len(content), version[0], version)
     except FileNotFoundError:
         return None
-    content = bytes(path.beginning)
-    content += fetch(path, len(content), version[0], version)
+    except CorruptionError:  # the index file changed
+        if n_attempts == 1:
+            raise
+        return _fetched(path, n_attempts - 1)
     return _core.IndexFile.of(content)
 
 

@@ -91,7 +91,10 @@ class IndexPlace(NamedTuple):
             if isinstance(path, RemotePath):
                 refuse_read_only(path)
             if path is None:
-                raise ValueError("next_to_data=True requires files in one bucket")
+                raise ValueError(
+                    "an index next to the data requires local files only, or files in "
+                    "one bucket"
+                )
             return path
         name = hashed_name(scope.key)
         if self.part is not None:
@@ -161,11 +164,13 @@ class Scope:
     def next_to_data(self) -> tuple[Path | RemotePath | None, bytes]:
         """Return the index file next to the data, and its names for the files.
 
-        The path is None if the files are in several buckets, or share names.
+        The path is None if the files are in several stores, or share names.
         """
         from pathlib import Path
 
         if (first := self.remote) is None:
+            if any(isinstance(path, RemotePath) for path in self.paths):
+                return None, b""
             return Path(self.directory, NEXT_TO_DATA), self.names
         n_above = len(self.directory) + 1 - (len(first.address) - len(first.key))
         paths = [path for path in self.paths if isinstance(path, RemotePath)]
