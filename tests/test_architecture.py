@@ -88,7 +88,7 @@ LINES = {
     "src/fastrec/ray": 990,
     "src/fastrec/rewrite": 670,
     "src/fastrec/sources": 1200,
-    "src/fastrec/storage": 4034,
+    "src/fastrec/storage": 4070,
     "src/fastrec/tfds": 760,
     "src/fastrec/torch": 1410,
     "src/fastrec/transforms": 1090,

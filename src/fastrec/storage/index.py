@@ -528,12 +528,7 @@ class FileIndexes:
         if not parts:
             return
         path = self._target
-        joined = (
-            self._scope.next_to_data()[1]
-            if self._place.is_next_to_data
-            else self._scope.names_in(path)
-        )
-        names = joined.split(b"\0")
+        names = self._scope.names_in(path).split(b"\0")
         numbers = np.concatenate([part[0] for part in parts]).tolist()
         is_own = self._place.part is None and not self._place.is_next_to_data
         scattered = self._scattered if is_own else {}

@@ -157,6 +157,8 @@ class Scope:
 
     def names_in(self, path: Path | RemotePath) -> bytes:
         """Return the names that the index file at `path` uses for the files."""
+        if isinstance(path, RemotePath):
+            return self.next_to_data()[1]
         name = os.path.basename(path)
         is_own = len(self.paths) == 1 and name.startswith(hashed_name(self.key))
         return ONLY_FILE if is_own else self.names
