@@ -45,6 +45,7 @@ from fastrec.storage.remote import (
 from object_server import TRANSIENT, ObjectServer, Request, random_faults, served
 from oracle import example, tfrecord_file
 from s3_server import S3
+from store_servers import store_server
 
 pytest.importorskip("obstore", reason="extra `remote` is not installed")
 fsspec = pytest.importorskip("fsspec", reason="extra `remote` is not installed")
@@ -576,16 +577,29 @@ def test_a_server_without_ranges_is_read_in_order(
         numbers(dataset)
 
 
-def test_an_endpoint_of_s3_without_ranges_is_read_in_order(
-    server: ObjectServer,
+@pytest.mark.parametrize("key", ["d/00.tfrecord", "d/*", "d/"])
+@pytest.mark.parametrize("n_files", [1, 70])
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_an_endpoint_without_ranges_is_read_in_order(
+    key: str, n_files: int, is_copied: bool, tmp_path: Path
 ) -> None:
-    server.objects = {"bucket/a.tfrecord": shard(0, bytes)}
-    server.has_ranges = False
-    options = {"endpoint": server.url, "skip_signature": True, "region": "x"}
-    dataset = open_dataset("s3://bucket/a.tfrecord", storage_options=options)
-    assert numbers(dataset) == [*range(N_ROWS)]
-    with pytest.raises(ValueError, match="without range requests; pass cache_dir="):
-        dataset[0]
+    """A listing does not show that the endpoint has no ranges; nor does an index."""
+    n_read = N_ROWS * (1 if key.endswith("0.tfrecord") else n_files)
+    with store_server("gs") as bucket:
+        for i in range(n_files):
+            bucket.put(f"d/{i:02d}.tfrecord", shard(i, bytes))
+        options: Untyped = {"storage_options": bucket.options, "index_dir": tmp_path}
+        if n_files > 1:
+            fr.build_index(bucket.url(key), **options)
+        bucket.server.has_ranges = False
+        options["storage_options"] = {**bucket.options, "user_agent": "another store"}
+        if is_copied:
+            options["cache_dir"] = tmp_path / "copies"
+        dataset = open_dataset(bucket.url(key), **options)
+        assert numbers(dataset) == [*range(n_read)]
+        if not is_copied:
+            with pytest.raises(ValueError, match="without range requests; pass cache"):
+                dataset[0]
 
 
 def test_listed_files_without_ranges_are_read_in_order(
@@ -614,6 +628,30 @@ def test_one_whole_object_instead_of_a_range_is_requested_again(
     dataset = open_dataset(urls)
     assert numbers(dataset) == [*range(3 * N_ROWS)]
     assert dataset[0]["n"] == 0  # not a stream
+
+
+def test_whole_objects_instead_of_ranges_are_faults_if_the_server_has_ranges(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrec.storage.remote._FIRST_DELAY_SECONDS", 0.001)
+    server.objects = {"a.tfrecord": shard(0, bytes), "b.tfrecord": shard(0, bytes)}
+    version_of(remote_path(f"{server.url}/a.tfrecord"))
+    n_whole = itertools.count()
+    server.inject = lambda _: "whole" if next(n_whole) < 8 else None
+    assert open_dataset(f"{server.url}/b.tfrecord")[0]["n"] == 0
+    server.inject = lambda _: "whole"
+    with pytest.raises(OSError, match=r"support range requests.* \(9 attempts\)"):
+        open_dataset(f"{server.url}/a.tfrecord")[0]
+
+
+def test_a_server_with_ranges_may_send_empty_objects_whole(
+    server: ObjectServer,
+) -> None:
+    server.objects = {"a.tfrecord": shard(0, bytes), "b.tfrecord": b""}
+    server.inject = lambda request: "whole" if request.key == "b.tfrecord" else None
+    urls = [f"{server.url}/{key}" for key in server.objects]
+    assert numbers(open_dataset(urls)) == [*range(N_ROWS)]
+    assert version_of(remote_path(urls[1]))[0] == 0
 
 
 def test_a_slow_consumer_of_a_whole_object(server: ObjectServer) -> None:

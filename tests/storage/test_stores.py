@@ -23,6 +23,8 @@ import pytest
 import fastrec as fr
 from columns import Untyped
 from fastrec.storage.paths import expand
+from fastrec.storage.remote import RemotePath, remote_path, upload
+from fastrec.storage.stores import Store
 from object_server import Request, served
 from oracle import example, tfrecord_file
 from store_servers import HubRepository, Response, store_server
@@ -291,7 +293,69 @@ def test_urls_of_the_hub(hub: HubRepository, url: str, path: str) -> None:
     assert paths[0] == f"/{path}"
 
 
-# Many ranks.
+def test_an_upload_has_a_weak_version_if_its_tag_is_weak(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    with store_server("gs") as bucket:
+        target = remote_path(bucket.url("a"), bucket.options)
+        entries = [upload(tmp_path / "a", target)]
+        bucket.server.etag = lambda _: 'W/"x"'
+        entries.append(upload(tmp_path / "a", target))
+        assert [entry and entry.is_weak for entry in entries] == [False, True]
+        assert target.entry is None
+
+
+@pytest.mark.parametrize(
+    ("url", "variable", "is_allowed"),
+    [
+        ("s3://bucket", "AWS_ENDPOINT_URL", True),
+        ("gs://bucket", "GOOGLE_BASE_URL", True),
+        ("az://container", "AZURE_STORAGE_ENDPOINT", True),
+        ("https://host", "AWS_ENDPOINT_URL", False),
+        ("gs://bucket", "AWS_ENDPOINT_URL", False),
+        ("s3://bucket", "AZURE_STORAGE_ENDPOINT", False),
+    ],
+)
+def test_plain_http_is_allowed_by_the_own_endpoint(
+    url: str, variable: str, is_allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "name")
+    monkeypatch.setenv(variable, "http://minio:9000")
+    options = Store(url, {})._reading.client_options
+    assert bool(options.get("allow_http")) == is_allowed
+
+
+# Many files.
+
+
+def test_an_optional_index_is_requested_once() -> None:
+    """A server that fails to answer for it does not delay the first batch."""
+    asked = []
+
+    def fail(path: str, _headers: Mapping[str, str]) -> int | None:
+        asked.extend([path] * path.endswith("frecidx"))
+        return 503 if path.endswith("frecidx") else None
+
+    with store_server("gs") as bucket:
+        for i in range(70):
+            bucket.put(f"d/{i:03d}.tfrecord", file(i))
+        bucket.server.status = fail
+        ds = fr.open(bucket.url("d/*"), storage_options=bucket.options)
+        assert numbers(ds) == list(range(70 * N_ROWS))
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("max_begun", "n_kept"), [(1024, N_FILES), (5, 0)])
+def test_the_beginnings_of_many_files_are_not_kept(
+    max_begun: int, n_kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrec.storage.paths._MAX_BEGUN", max_begun)
+    with store_server("gs") as bucket:
+        for i in range(N_FILES):
+            bucket.put(f"d/{i}", file(i))
+        found = expand(bucket.url("d/"), storage_options=bucket.options)
+        assert len(found) == N_FILES
+        remote = [path for path in found if isinstance(path, RemotePath)]
+        assert sum(bool(path.beginning) for path in remote) == n_kept
 
 
 def test_one_index_next_to_the_data_serves_all_ranks(

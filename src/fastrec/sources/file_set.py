@@ -465,7 +465,7 @@ class FileSet:
         """Return whether all indexes exist in memory, or in the cache for small sets.
 
         For a large set, searching the cache would delay the first batch, and so would a
-        request for an index next to remote files.
+        request for an index next to remote files; `formats` makes one for listed files.
         """
         if self.is_streamed:
             return False

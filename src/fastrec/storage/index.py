@@ -41,6 +41,7 @@ from fastrec.storage.index_files import (
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import version_of, versions_of
 from fastrec.storage.remote import (
+    MAX_ATTEMPTS,
     RemotePath,
     fetch,
     fetch_beginning,
@@ -85,7 +86,7 @@ def load_indexes(
 ) -> _core.Indexes | None:
     """Return the local indexes of plain files, or None if any index is missing."""
     found = FileIndexes(paths, None, IndexPlace(index_dir))
-    found.search(is_local=True)
+    found.search(n_attempts=0)
     return None if found.missing.size else found.indexes()
 
 
@@ -95,13 +96,14 @@ def listed_indexes(
     """Return the indexes of many listed objects, or None if any index is missing.
 
     They show that the objects are plain. Without them, each object must be requested.
+    An index next to the objects is requested only once, because it is optional.
     """
     known = [p for p in paths if isinstance(p, RemotePath) and p.entry is not None]
     n_listed = sum(memoryview(path.beginning).nbytes == 0 for path in known)
     if n_listed < max(len(paths), _MIN_LISTED):
         return None
     found = FileIndexes(paths, None, IndexPlace(index_dir))
-    found.search()
+    found.search(n_attempts=1)
     return None if found.missing.size else found.indexes()
 
 
@@ -300,11 +302,11 @@ class FileIndexes:
 
     # Searching.
 
-    def search(self, *, is_local: bool = False) -> None:
-        """Search all locations, or only local ones, for the missing indexes."""
+    def search(self, n_attempts: int = MAX_ATTEMPTS) -> None:
+        """Search all locations for the missing indexes; only local ones if 0 attempts."""
         self._search_together()
-        if self.missing.size and not is_local:
-            self._fetch()
+        if self.missing.size and n_attempts:
+            self._fetch(n_attempts)
         index_dir, n_files = self._place.index_dir, len(self._paths)
         if self.missing.size and (index_dir is not None or n_files > 1):
             folder = self._place.folder()
@@ -320,13 +322,13 @@ class FileIndexes:
             if self.missing.size:
                 self._look_into(path, names, is_next_to_data=is_next_to_data)
 
-    def _fetch(self) -> None:
+    def _fetch(self, n_attempts: int) -> None:
         """Fetch the index file next to the remote files, and search it."""
         path, names = self._scope.next_to_data()
         if not isinstance(path, RemotePath):
             return
         try:
-            file = _fetched(path)
+            file = _fetched(path, n_attempts)
         except (OSError, CorruptionError) as error:
             # Some stores deny access to missing objects. Or the index was replaced.
             _log.info("cannot read the index %s: %s", path, error)
@@ -562,13 +564,15 @@ class FileIndexes:
                     merged.unlink()
 
 
-def _fetched(path: RemotePath, n_attempts: int = 5) -> _core.IndexFile | None:
+def _fetched(
+    path: RemotePath, n_attempts: int = MAX_ATTEMPTS
+) -> _core.IndexFile | None:
     """Fetch an index file; return None if it is missing or has another format.
 
     Starts again if another machine replaced the index file between two requests.
     """
     try:
-        version = fetch_beginning(path, _INDEX_BYTES).version
+        version = fetch_beginning(path, _INDEX_BYTES, n_attempts=n_attempts).version
         content = bytes(path.beginning)
         content += fetch(path, len(content), version[0], version)
     except FileNotFoundError:

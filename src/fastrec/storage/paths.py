@@ -22,6 +22,7 @@ from fastrec.printable import printable
 from fastrec.storage.parallel import run_in_threads
 from fastrec.storage.pipes import PipePath, is_pipe, refuse_pipe
 from fastrec.storage.remote import (
+    HEAD_BYTES,
     RemotePath,
     RequestCounters,
     ask,
@@ -56,7 +57,6 @@ _FILE = re.compile("file:", re.IGNORECASE)
 _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 _VERSION_THREADS = 8  # they mostly wait for a file server
 _REQUEST_THREADS = 64
-_HEAD_BYTES = 16 << 10  # to read from a remote file to detect its format
 _MAX_BEGUN = 1024  # paths whose files are read before they are needed
 
 # Limits of a listing, which may be endless: listed keys, and keys kept in memory.
@@ -105,7 +105,7 @@ def expand(
         new = [url for url in urls if type(url) is str and not _FILE.match(url)]
         if new and not storage_options:
             remote_path(new[0], None)  # creates the store that all share
-        n_bytes = _HEAD_BYTES if len(urls) <= _MAX_BEGUN else 1
+        n_bytes = HEAD_BYTES if len(urls) <= _MAX_BEGUN else 1
         parts = asked_in_threads(partial(expand_one, n_bytes=n_bytes), given)
     else:
         parts = [expand_one(path) for path in given]
@@ -122,7 +122,7 @@ def _expand_one(
     joins: bool,
     allows_pipes: bool,
     options: StorageOptions | None,
-    n_bytes: int = _HEAD_BYTES,
+    n_bytes: int = HEAD_BYTES,
 ) -> list[str]:
     if isinstance(given, (RemotePath, PipePath)):
         return [given]
@@ -169,7 +169,7 @@ def _expand_one(
 def version_of(path: str, counters: RequestCounters | None = None) -> Version:
     """Return the `Version` of a local file or remote object, or raise an OSError."""
     if isinstance(path, RemotePath):
-        entry = path.entry or fetch_beginning(path, _HEAD_BYTES, counters)
+        entry = path.entry or fetch_beginning(path, HEAD_BYTES, counters)
         return entry.version
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
@@ -215,9 +215,10 @@ def local_head(path: str, counters: RequestCounters | None = None) -> Iterator[s
     import tempfile  # slow to import
 
     version = version_of(path, counters)
-    n_bytes = min(version[0], _HEAD_BYTES)
-    data = path.beginning
-    if not has_ranges(path):
+    n_bytes = min(version[0], HEAD_BYTES)
+    if has_ranges(path, counters):
+        data = path.beginning
+    else:
         with contextlib.closing(pieces(path, version, counters)) as content:
             data = bytes(next(content, b""))
     with tempfile.NamedTemporaryFile(prefix="fastrec-") as file:
@@ -373,11 +374,12 @@ def _expand_url(
         return not any(part.startswith((".", "_")) for part in parts)
 
     visible = _listed(path, prefix, is_visible, counters, is_recursive=True)
-    files = [
-        file
-        for file in visible
-        if _SHARD_NAME.search(file.key) or recognized(file, counters) in _CONTENTS
-    ]
+    files = []
+    for file in visible:
+        if _SHARD_NAME.search(file.key) or recognized(file, counters) in _CONTENTS:
+            files.append(file)
+        if len(visible) > _MAX_BEGUN:
+            file.beginning = b""  # too many to keep
     if not files:
         reason = _NO_FILE if visible else "No such object or directory"
         raise FileNotFoundError(errno.ENOENT, reason, str(path))

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+HEAD_BYTES = 16 << 10  # to read from an object to detect its format
 MAX_ATTEMPTS = 9  # in about 40 s
 _FIRST_DELAY_SECONDS = 0.1
 _MAX_DELAY_SECONDS = 10.0
@@ -249,13 +250,21 @@ def fetch_beginning(
     path: RemotePath,
     n_bytes: int,
     counters: RequestCounters | None = None,
+    version: Version | None = None,
+    *,
+    n_attempts: int = MAX_ATTEMPTS,
 ) -> Entry:
-    """Set and return the entry of an object; set its beginning if that came along."""
+    """Set and return the entry of an object; set its beginning if that came along.
+
+    Another version than `version` raises a CorruptionError.
+    """
     request = partial(path.store.beginning, path.key, n_bytes)
-    data, entry = ask(path, request, counters)
+    data, entry = ask(path, request, counters, n_attempts=n_attempts)
     if entry.size < 0:
         reason = "the server does not report the size; download the file"
         raise OSError(errno.ENOTSUP, reason, str(path))
+    if version is not None:
+        _check_version(path, entry, version)
     is_whole = memoryview(data).nbytes == min(n_bytes, entry.size)
     path.entry, path.beginning = entry, data if is_whole else b""
     return entry
@@ -283,9 +292,12 @@ def copy(path: RemotePath, target: RemotePath) -> None:
     ask(path, lambda: path.store.copy(path.key, target.key))
 
 
-def upload(file: Path | str, target: RemotePath, *, overwrite: bool = True) -> None:
+def upload(
+    file: Path | str, target: RemotePath, *, overwrite: bool = True
+) -> Entry | None:
     """Upload a file completely or not at all; an interrupt cancels the upload.
 
+    Returns the entry if the response contains the version.
     The store retries, so that an upload of parts does not begin again.
     """
     counters, store = RequestCounters(), target.store
@@ -297,8 +309,7 @@ def upload(file: Path | str, target: RemotePath, *, overwrite: bool = True) -> N
     task = Task(partial(store.call, str(target), put))
     try:
         _thread.start_new_thread(task.run, ())
-        target.entry = task.result()
-        return
+        return task.result()
     except TransientError as error:
         reason = str(error)
     except BaseException:
@@ -350,19 +361,24 @@ def fetch(
 
 def _range(path: RemotePath, begin: int, end: int, version: Version) -> Buffer:
     data, entry = path.store.get(path.key, begin, end)
-    if entry.version != version:
-        if entry.encoding:
-            reason = (
-                "the server compresses responses (Content-Encoding: "
-                f"{printable(entry.encoding)}), so ranges do not match the object; "
-                "turn compression off on the server, or download the file"
-            )
-            raise OSError(errno.ENOTSUP, reason)
-        raise _changed(path)
+    _check_version(path, entry, version)
     n_bytes = memoryview(data).nbytes
     if n_bytes != end - begin:
         raise TransientError(f"received {n_bytes:,} of {end - begin:,} bytes")
     return data
+
+
+def _check_version(path: str, entry: Entry, version: Version) -> None:
+    if entry.version == version:
+        return
+    if entry.encoding:
+        reason = (
+            "the server compresses responses (Content-Encoding: "
+            f"{printable(entry.encoding)}), so ranges do not match the object; "
+            "turn compression off on the server, or download the file"
+        )
+        raise OSError(errno.ENOTSUP, reason, str(path))
+    raise _changed(path)
 
 
 def _changed(path: str) -> CorruptionError:
@@ -370,10 +386,20 @@ def _changed(path: str) -> CorruptionError:
     return CorruptionError(reason, str(path), code="file_changed")
 
 
-def has_ranges(path: str) -> bool:
-    """Return whether parts of a file can be read; False only if that is known."""
+def has_ranges(path: str, counters: RequestCounters | None = None) -> bool:
+    """Return whether parts of a file can be read.
+
+    A listing does not show it, so the first listed object of a store is requested.
+    """
     entry = path.entry if isinstance(path, RemotePath) else None
-    return entry is None or entry.has_ranges
+    if entry is None or not isinstance(path, RemotePath):
+        return True
+    if entry.has_ranges is None and not path.store.has_ranges:
+        try:
+            entry = fetch_beginning(path, HEAD_BYTES, counters, entry.version)
+        except FileNotFoundError:
+            raise _changed(path) from None
+    return entry.has_ranges is not False
 
 
 def _whole(
@@ -383,8 +409,7 @@ def _whole(
         chunks, entry = ask(path, lambda: path.store.stream(path.key), counters)
     except FileNotFoundError:
         raise _changed(path) from None
-    if entry.version != version:
-        raise _changed(path)
+    _check_version(path, entry, version)
     n_bytes = 0
     end = memoryview(b"")
     while chunk := ask(path, lambda: next(chunks, end), counters, n_attempts=1):
@@ -405,7 +430,7 @@ def pieces(
     The first piece is small, for callers that need only the beginning. An object on a
     server without ranges is one response, which cannot be requested again.
     """
-    if not has_ranges(path):
+    if not has_ranges(path, counters):
         yield from _whole(path, version, counters)
         return
     own = RequestCounters(counters)

@@ -1,10 +1,10 @@
 """Store for reading, listing and writing the objects of one bucket or server.
 
 obstore reads S3, Google Cloud Storage, Azure, HTTP and the Hugging Face Hub. fsspec
-reads all other schemes, and lists the Hub, and HTTP servers by the links in their pages. Errors of both libraries become
-an OSError that names the redacted URL, or a `TransientError`, after which
-`fastrec.storage.remote.ask` retries. Library messages may contain credentials, so
-errors quote at most the first line, without URLs and options.
+reads all other schemes. It also lists the Hub, and the links in HTML pages of HTTP
+servers. Errors of both libraries become an OSError that names the redacted URL, or a
+`TransientError`, after which `fastrec.storage.remote.ask` retries. Library messages may
+contain credentials, so errors quote at most the first line, without URLs and options.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Entry(NamedTuple):
     tag: str = ""  # the ETag or the modification time; "" if the server sends neither
     is_weak: bool = False  # whether another version may have the same tag
     encoding: str = ""  # Content-Encoding, such as "gzip"
-    has_ranges: bool = True  # whether the server answers requests for ranges
+    has_ranges: bool | None = None  # None if a listing, which does not show it
 
     @property
     def version(self) -> Version:
@@ -106,7 +106,7 @@ class Store:
     """One bucket or server. Methods block, and are thread-safe."""
 
     has_answered = False  # whether a request succeeded
-    _has_ranges = False  # whether a request for a range succeeded
+    has_ranges = False  # whether a request for a range succeeded
     # The process with obstore's threads, which do not exist in forked children.
     _process: int | None = None
 
@@ -147,7 +147,8 @@ class Store:
         elif self._is_http:
             # obstore ignores the user and password in a URL.
             root, authorization = without_userinfo(root)
-        endpoints = [root, *named.values(), *map(os.environ.get, _ENDPOINT_VARIABLES)]
+        endpoint = os.environ.get(_ENDPOINT_VARIABLES.get(scheme[0], ""))
+        endpoints = [root, *named.values(), endpoint]
         if any(str(value).startswith("http://") for value in endpoints):
             client.setdefault("allow_http", True)
         # Directory buckets of S3 and file systems of Azure list keys in other orders.
@@ -189,9 +190,7 @@ class Store:
             root = without_userinfo(root)[0].partition("?")[0]
         return root + key if root.endswith("/") else f"{root}/{key}"
 
-    def beginning(
-        self, key: str, n_bytes: int, *, is_first: bool = True
-    ) -> tuple[Buffer, Entry]:
+    def beginning(self, key: str, n_bytes: int) -> tuple[Buffer, Entry]:
         """Return an object's entry, and its first bytes if that costs no request.
 
         Raises a FileNotFoundError if the object does not exist.
@@ -207,13 +206,11 @@ class Store:
         except (kinds.GenericError, kinds.NotSupportedError) as error:
             if _status_of(error) not in (0, 416) or "kind: " in str(error):
                 raise
-            has_ranges = re.search(_WHOLE, str(error)) is None
-            if not has_ranges and self._has_ranges and is_first:
-                return self.beginning(key, n_bytes, is_first=False)
             entry = _obstore_entry(self._reading.get(key).meta)
-            if entry.size and has_ranges:
+            is_whole = re.search(_WHOLE, str(error)) is not None
+            if entry.size and (self.has_ranges or not is_whole):
                 raise
-            return b"", entry._replace(has_ranges=has_ranges or not entry.size)
+            return b"", entry._replace(has_ranges=not entry.size)
 
     def stream(self, key: str) -> tuple[Iterator[memoryview], Entry]:
         """Return the pieces of a whole object, and its entry."""
@@ -230,7 +227,7 @@ class Store:
             raise FileNotFoundError
         tag = next((str(info[name]) for name in _FSSPEC_TAGS if info.get(name)), "")
         size = info.get("size")
-        return Entry(key, -1 if size is None else int(size), tag, not tag)
+        return Entry(key, -1 if size is None else int(size), tag, not tag, "", True)
 
     def get(self, key: str, begin: int, end: int) -> tuple[Buffer, Entry]:
         """Return the bytes ``[begin, end)`` of an object, and its entry."""
@@ -238,12 +235,12 @@ class Store:
             data = self._fs().cat_file(self._path(key), begin, end)
             return data, self._info(key)  # fsspec returns no version with a range
         result = self._reading.get(key, options={"range": (begin, end)})
-        self._has_ranges = True
+        self.has_ranges = True
         entry = _obstore_entry(result.meta)
         encoding = result.attributes.get("Content-Encoding", "")
         seconds = _SLOW_SECONDS if self._is_paced else math.inf
         body = _body(result, end - begin, seconds)
-        return body, entry._replace(encoding=encoding)
+        return body, entry._replace(encoding=encoding, has_ranges=True)
 
     def list(self, prefix: str, *, is_recursive: bool, after: str) -> Listing:
         """Return one page of the objects in `prefix`, and below it if `is_recursive`.
@@ -362,7 +359,7 @@ class Store:
                 if bytes(self._writing.get(key).bytes()) != data:
                     raise
                 return None
-            return Entry(key, size, done["e_tag"]) if done["e_tag"] else None
+            return _uploaded(key, size, done["e_tag"])
         part_bytes = max(_PART_BYTES, size // _MAX_PARTS)
 
         def parts() -> Iterator[bytes]:
@@ -374,7 +371,7 @@ class Store:
         done = self._writing.put(
             key, parts(), use_multipart=True, chunk_size=part_bytes
         )
-        return Entry(key, size, done["e_tag"]) if done["e_tag"] else None
+        return _uploaded(key, size, done["e_tag"])
 
     def copy(self, key: str, target: str) -> None:
         """Copy an object within the store, without reading it."""
@@ -427,7 +424,7 @@ class Store:
         text = f"{' '.join(names)} HTTP {status}: {error}"
         failure = next(_FAILURES[key] for key in _FAILURES if re.search(key, text))
         number, _, reason = failure.partition(": ")
-        if number == "ENOTSUP" and self._has_ranges:
+        if number == "ENOTSUP" and self.has_ranges:
             number = "RETRY"  # a proxy may have sent the whole object
         cause = f"HTTP status {status}" if status else "missing or wrong credentials"
         reason = reason.format(self._first_line(error), status=cause)
@@ -549,7 +546,11 @@ def _status_of(error: BaseException) -> int:
 
 # Options.
 
-_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
+_ENDPOINT_VARIABLES = {  # by the first letter of the scheme
+    "s": "AWS_ENDPOINT_URL",
+    "a": "AZURE_STORAGE_ENDPOINT",
+    "g": "GOOGLE_BASE_URL",
+}
 _NAMES = (
     "storage_options are named as in obstore, such as access_key_id, "
     "secret_access_key, token, endpoint, region, skip_signature, timeout and proxy_url"
@@ -618,6 +619,10 @@ def _is_valid(key: str) -> bool:
     """Return whether obstore can read an object with this key."""
     is_plain = not any(part in ("", ".", "..") for part in key.split("/"))
     return is_plain and not re.search(r"[\0-\x1f\x7f]", key)
+
+
+def _uploaded(key: str, size: int, tag: str | None) -> Entry | None:
+    return Entry(key, size, tag, tag.startswith("W/")) if tag else None
 
 
 def _obstore_entry(meta: Mapping[str, Any]) -> Entry:

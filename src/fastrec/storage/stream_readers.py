@@ -98,7 +98,7 @@ class _StreamReader:
         if self.versions is not None and version_of(path) != self.versions[i]:
             reason = "the file changed after its records were counted"
             raise CorruptionError(reason, path, code="file_changed")
-        is_object = isinstance(path, RemotePath) and has_ranges(path)
+        is_object = isinstance(path, RemotePath) and has_ranges(path, self.counters)
         if self.read_plain is not None and is_object and content == "plain":
             content_pieces = self.read_plain(i)
         else:
