@@ -139,6 +139,19 @@ def test_existing_objects(store: Store, spool: Path) -> None:
     assert list(spool.iterdir()) == []
 
 
+def test_replaced_objects_are_read_by_their_written_names(store: Store) -> None:
+    root, credentials, _ = store
+
+    def write(value: int) -> list[str]:
+        with fr.Writer(f"{root}a", overwrite=True, **credentials) as writer:
+            writer.write_batch({"n": np.full(value, value)})
+        return writer.files
+
+    files = write(3)
+    write(5)
+    assert len(list(fr.read_records(files))) == 5
+
+
 def test_an_object_that_appears_meanwhile_stays(s3: S3, spool: Path) -> None:
     writer = fr.Writer(s3.url("a"), storage_options=s3.options)
     writer.write({"n": 1})

@@ -20,6 +20,7 @@ from fastrec.printable import printable
 from fastrec.storage.atomic import sync_directory
 from fastrec.storage.index import make_indexes, rename_index
 from fastrec.storage.remote import RemotePath, copy, exists, upload
+from fastrec.storage.stores import Entry
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -150,7 +151,9 @@ class OutputFile:
         if isinstance(temporary, RemotePath) and isinstance(target, RemotePath):
             copy(temporary, target)
         elif isinstance(target, RemotePath):
-            upload(temporary, target, overwrite=self._overwrite)
+            entry = upload(temporary, target, overwrite=self._overwrite)
+            # The path in `files` has no entry, because the object may be replaced.
+            target = target.sibling(entry or Entry(target.key))
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
         else:

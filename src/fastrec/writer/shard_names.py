@@ -103,7 +103,7 @@ class ShardNames:
     def _path_of(self, name: str) -> str:
         if self._remote is None:
             return name
-        return self._remote.sibling(Entry(name, -1, ""))
+        return self._remote.sibling(Entry(name))
 
     @property
     def is_remote(self) -> bool:
