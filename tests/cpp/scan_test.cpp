@@ -124,8 +124,12 @@ TEST(Scan, APayloadOfZeros) {
 
     ScanProgress cancelled;
     cancelled.cancelled = true;
-    (void)scan_mapped(as_bytes(file), {0, file.size()}, n_threads, {}, &cancelled);
+    const std::vector<std::uint64_t> offsets =
+        scan_mapped(as_bytes(file), {0, file.size()}, n_threads, {}, &cancelled)
+            .offsets;
     EXPECT_EQ(cancelled.n_bytes, 0u);
+    ASSERT_FALSE(offsets.empty());
+    EXPECT_EQ(offsets.front(), 0u);
   }
 }
 

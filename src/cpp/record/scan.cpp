@@ -77,8 +77,9 @@ struct Segment {
     if (next >= end) end_walk();
   }
 
-  // Begins at the first header before end_of_search(), if `found` is one.
   std::uint64_t end_of_search() const { return std::min(end, begin + kMaxSearchBytes); }
+
+  // Begins at the first header before end_of_search(), if `found` is one.
   void begin_at(std::uint64_t found) {
     is_done = found >= end_of_search();
     next = is_done ? end : found;
@@ -170,7 +171,7 @@ ScanResult stitch(std::vector<Segment>* segments, ScanProgress* progress,
       segment.fault = {};
       segment.is_done = false;
       walk(&segment);
-      if (progress->is_cancelled()) return result;
+      if (progress->is_cancelled()) break;
     }
     result.offsets.insert(result.offsets.end(), segment.offsets.begin(),
                           segment.offsets.end());

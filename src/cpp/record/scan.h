@@ -61,7 +61,7 @@ struct ScanWindow {
 };
 
 // Scans the frames that begin in `window`. A cancelled scan returns early with an
-// unspecified result.
+// unspecified result, whose `offsets` begin with that of the window.
 ScanResult scan_mapped(Bytes file, const ScanWindow& window, unsigned n_threads,
                        const ScanShape& shape, ScanProgress* progress);
 
