@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -20,6 +22,7 @@
 #include "loader/claims.h"
 #include "loader/window.h"
 #include "record/reader.h"
+#include "record/scan.h"
 #include "records.h"
 
 namespace fastrec {
@@ -86,17 +89,58 @@ TEST(FrameStream, TheFramesDoNotDependOnTheChunks) {
 
 TEST(FrameStream, AnExceptionFollowsTheFramesBeforeIt) {
   const std::vector<std::uint8_t> bytes = frames_of(kPayloads);
-  auto streams = std::make_shared<ByteStreams>(1, 1, 1 << 20);
-  ASSERT_EQ(streams->begin(), 0u);
-  ASSERT_TRUE(streams->push(0, bytes));
-  streams->fail(0, std::make_exception_ptr(IoError(5, "file0")));
-  FrameStream frames(streams, names(1), {0});
-  StreamRecord record;
-  for (std::size_t i = 0; i < kPayloads.size(); ++i) {
-    ASSERT_TRUE(frames.next(&record));
+  for (const Recovery recovery : {Recovery::kNone, Recovery::kSkip}) {
+    for (const auto& failure : {std::make_exception_ptr(IoError(5, "file0")),
+                                std::make_exception_ptr(std::bad_alloc())}) {
+      auto streams = std::make_shared<ByteStreams>(1, 1, 1 << 20);
+      ASSERT_EQ(streams->begin(), 0u);
+      ASSERT_TRUE(streams->push(0, bytes));
+      streams->fail(0, failure);
+      FrameStream frames(streams, names(1), {0}, {}, recovery);
+      StreamRecord record;
+      for (std::size_t i = 0; i < kPayloads.size(); ++i) {
+        ASSERT_TRUE(frames.next(&record));
+      }
+      for (int i = 0; i < 2; ++i) {
+        try {
+          (void)frames.next(&record);
+          FAIL();
+        } catch (...) {
+          EXPECT_EQ(std::current_exception(), failure);
+        }
+      }
+    }
   }
-  EXPECT_THROW(frames.next(&record), IoError);
-  EXPECT_THROW(frames.next(&record), IoError);
+}
+
+TEST(FrameStream, StopInAFrameLeavesNoGap) {
+  const std::vector<std::uint8_t> bytes = frames_of({std::string(300, 'b')});
+  for (const Recovery recovery : {Recovery::kNone, Recovery::kSkip}) {
+    auto streams = std::make_shared<ByteStreams>(1, 1, 1 << 20);
+    ASSERT_EQ(streams->begin(), 0u);
+    ASSERT_TRUE(streams->push(0, Bytes(bytes).first(100)));
+    const auto on_wait = [&] { streams->stop(); };
+    FrameStream frames(streams, names(1), {0}, on_wait, recovery);
+    EXPECT_THROW((void)index_of(&frames), ScanCancelled);
+    EXPECT_FALSE(frames.has_gaps());
+  }
+}
+
+TEST(FrameStream, ALengthBeyondAnyStreamIsReported) {
+  const std::uint64_t length = ~std::uint64_t{0} - 3;
+  const std::string header = testing::header_of(length);
+  auto streams = std::make_shared<ByteStreams>(1, 1, 1 << 20);
+  produce(streams.get(), as_bytes(header), header.size());
+  FrameStream frames(streams, names(1), {0});
+  try {
+    StreamRecord record;
+    (void)frames.next(&record);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, Errc::kRecordTooLarge);
+    EXPECT_NE(error.reason.find(std::to_string(length)), std::string::npos)
+        << error.reason;
+  }
 }
 
 TEST(FrameStream, RecordsOverTheMemoryLimitAreErrors) {
@@ -220,6 +264,20 @@ TEST(FrameStream, CallsOnWaitWhileItWaits) {
   });
   StreamRecord record;
   EXPECT_THROW(frames.next(&record), std::runtime_error);
+}
+
+TEST(FrameStream, AnExceptionFromOnWaitStopsTheStreams) {
+  const std::vector<std::uint8_t> bytes = frames_of({std::string(300, 'b')});
+  auto streams = std::make_shared<ByteStreams>(1, 1, 100);
+  ASSERT_EQ(streams->begin(), 0u);
+  ASSERT_TRUE(streams->push(0, Bytes(bytes).first(100)));
+  FrameStream frames(streams, names(1), {0},
+                     [] { throw std::runtime_error("enough"); });
+  StreamRecord record;
+  EXPECT_THROW(frames.next(&record), std::runtime_error);
+  // Nothing is read from the middle of a frame.
+  EXPECT_THROW(frames.next(&record), ScanCancelled);
+  EXPECT_FALSE(streams->push(0, Bytes(bytes).subspan(100)));
 }
 
 // The records of `claims`, whose payloads are their numbers in digits.

@@ -54,8 +54,6 @@ bool ByteStreams::push(std::size_t stream, Bytes bytes) {
   return true;
 }
 
-void ByteStreams::end(std::size_t stream) { fail(stream, nullptr); }
-
 void ByteStreams::fail(std::size_t stream, std::exception_ptr failure) {
   const std::lock_guard lock(mutex_);
   if (Stream* target = find(stream)) {
@@ -106,5 +104,4 @@ void ByteStreams::stop() {
   room_.notify_all();
   filled_.notify_all();
 }
-
 }  // namespace fastrec

@@ -12,6 +12,7 @@
 // the page faults of fresh memory cost as much as several copies.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -38,7 +39,7 @@ class ByteStreams {
   // stop(), begin() returns nothing and push() returns false.
   std::optional<std::size_t> begin();
   bool push(std::size_t stream, Bytes bytes);
-  void end(std::size_t stream);
+  void end(std::size_t stream) { fail(stream, nullptr); }
   // Ends the stream with an exception, which pop() throws after the last byte.
   void fail(std::size_t stream, std::exception_ptr failure);
 
@@ -53,8 +54,9 @@ class ByteStreams {
   // Moves to the next stream.
   void advance();
 
-  // Ends all waits and all streams. Any thread may call it.
+  // Ends all waits and all streams. Any thread may call these.
   void stop();
+  bool is_stopped() const noexcept { return is_stopped_; }
 
  private:
   struct Stream {
@@ -78,7 +80,7 @@ class ByteStreams {
   std::deque<Stream> open_;                        // the current stream is the first
   std::vector<std::vector<std::uint8_t>> spares_;  // recycled chunks
   std::size_t current_ = 0;
-  bool is_stopped_ = false;
+  std::atomic<bool> is_stopped_ = false;
 };
 
 }  // namespace fastrec

@@ -7,6 +7,7 @@
 
 #include "crc32c/crc32c.h"
 #include "record/reader.h"
+#include "record/scan.h"
 
 namespace fastrec {
 namespace {
@@ -17,9 +18,9 @@ constexpr std::uint64_t kUnknownSize = std::numeric_limits<std::uint64_t>::max()
 // Verifies a complete header. The number of bytes after it is unknown.
 Fault stream_header(const std::uint8_t* header, std::uint64_t* length,
                     std::uint64_t length_max) {
-  Fault fault = check_header(header, kUnknownSize, length);
+  const Fault fault = check_header(header, kUnknownSize, length);
   // The length is valid, but larger than any stream.
-  if (fault.code == Errc::kTruncatedPayload) *length = kUnknownSize;
+  if (fault.code == Errc::kTruncatedPayload) *length = load_le<std::uint64_t>(header);
   if (fault && fault.code != Errc::kTruncatedPayload) return fault;
   if (*length <= length_max) return {};
   return {.code = Errc::kRecordTooLarge, .found = *length, .expected = length_max};
@@ -71,22 +72,28 @@ void FrameStream::poll() {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_poll_) return;
   next_poll_ = now + kPollInterval;
-  on_wait_();
+  try {
+    on_wait_();
+  } catch (...) {
+    stop();  // a part of a frame may be consumed
+    throw;
+  }
 }
 
 // Waits for the next bytes, without consuming them: at least `n`, or fewer at the end of
 // the current stream.
 Bytes FrameStream::peek(std::size_t n) {
   while (unread().size() < n) {
+    poll();
     const std::vector<std::uint8_t> rest(unread().begin(), unread().end());
     const ByteStreams::PopResult result = streams_->pop(kPollInterval, &chunk_);
+    if (streams_->is_stopped()) throw ScanCancelled();
     if (result == ByteStreams::PopResult::kEnd) break;
     if (result == ByteStreams::PopResult::kBytes) {
       n_bytes_ += chunk_.size();
       chunk_.insert(chunk_.begin(), rest.begin(), rest.end());
       n_consumed_ = 0;
     }
-    poll();
   }
   return unread();
 }
@@ -112,7 +119,8 @@ std::uint64_t FrameStream::read(std::uint64_t n, std::vector<std::uint8_t>* into
   });
 }
 
-// The Error for a fault in the frame that begins with the unread bytes.
+// The Error for a fault in the frame at offset_. If the fault is in its header, the
+// unread bytes begin with it.
 Error FrameStream::error_at(Fault fault) {
   fault.offset += offset_;
   try {
@@ -239,8 +247,8 @@ bool FrameStream::is_end_verified() {
     (void)peek(kHeaderBytes);
   } catch (const Error& error) {
     is_damaged = is_damage(error.code);  // the next read throws it again
-  } catch (const IoError&) {
-    is_damaged = false;
+  } catch (...) {
+    if (streams_->is_stopped()) throw;
   }
   const Bytes header = unread();
   if (header.size() < kHeaderBytes) return header.empty() && !is_damaged;

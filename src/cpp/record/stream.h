@@ -41,8 +41,8 @@ struct StreamRecord {
 class FrameStream {
  public:
   // Stream i is the content of file `order[i]` of `files`. While next() waits or reads,
-  // it calls `on_wait` several times a second. An exception from `on_wait` ends the
-  // stream.
+  // it calls `on_wait` several times a second. An exception from `on_wait` stops the
+  // streams.
   //
   // With any recovery except kNone, the rest of a damaged stream is skipped, because it
   // cannot be searched. The gap begins as in a plain file (record/recovery.h).
@@ -51,7 +51,8 @@ class FrameStream {
               Recovery recovery = Recovery::kNone);
 
   // Appends the next frame to `*frames`, which may grow to `bytes_max` bytes. Returns
-  // false after the last frame. Throws Error, and the exceptions of the producers.
+  // false after the last frame. Throws Error, the exceptions of the producers, and
+  // ScanCancelled if the streams are stopped.
   bool next(std::size_t bytes_max, Place* place, std::vector<std::uint8_t>* frames);
 
   // Reads and verifies the next record. Its frame is in the memory of this.
