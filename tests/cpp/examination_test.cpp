@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -71,6 +72,12 @@ Findings examine(const std::string& path, std::uint64_t piece_bytes) {
     examination.examine(i - 1, &progress);
   }
   return examination.finish(&progress);
+}
+
+TEST(Examination, APieceHasBytes) {
+  const testing::TemporaryDirectory directory;
+  const std::string path = directory.write("data", frame_of("a"));
+  EXPECT_THROW(Examination(path, 0), std::invalid_argument);
 }
 
 TEST(Examination, TheResultDoesNotDependOnThePieces) {

@@ -1,6 +1,7 @@
 #include "record/examination.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace fastrec {
 namespace {
@@ -28,7 +29,7 @@ FrameCursor Examination::make_cursor(ScanProgress* progress) const {
 }
 
 Examination::Checked Examination::checked(FrameCursor* cursor, const Frame& frame) {
-  // The same fault as from RecordReader.
+  // The same fault as from RecordReader with the default limit.
   if (frame.length > kMaxPayloadBytes) {
     return {frame,
             {.code = Errc::kRecordTooLarge,
@@ -65,6 +66,7 @@ void Examination::Piece::add(const Piece& following) {
 
 Examination::Examination(std::string path, std::uint64_t piece_bytes)
     : view_(std::move(path), Io::kPread) {
+  if (piece_bytes == 0) throw std::invalid_argument("piece_bytes must be positive");
   for (std::uint64_t begin = 0; begin < view_.size(); begin += piece_bytes) {
     const std::uint64_t end = std::min(begin + piece_bytes, view_.size());
     pieces_.push_back({.begin = begin, .end = end, .first = begin, .next = begin});
