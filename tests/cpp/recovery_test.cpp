@@ -53,6 +53,17 @@ std::string damaged_file(std::mt19937* random) {
   return file;
 }
 
+TEST(FrameWalk, AWalkOfValidFramesCanBeCancelled) {
+  const testing::TemporaryDirectory directory;
+  const FileView view(directory.write("data", frame_of("a")), Io::kAuto);
+  ScanProgress progress;
+  progress.cancelled = true;
+  FrameWalk frames(Recovery::kNone, &progress);
+  frames.start(view);
+  Frame frame;
+  EXPECT_THROW(frames.next(&frame), ScanCancelled);
+}
+
 using Span = std::pair<std::uint64_t, std::uint64_t>;
 
 struct Walked {

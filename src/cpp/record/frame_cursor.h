@@ -16,8 +16,8 @@ namespace fastrec {
 
 class FrameCursor {
  public:
-  // Called with the number of bytes that were verified since the last call, once for
-  // about kReportBytes, and during a search. May throw to cancel.
+  // Called with the number of bytes of payloads that were verified since the last call,
+  // once for about kReportBytes, and with each new block. May throw to cancel.
   using OnRead = std::function<void(std::uint64_t n_bytes)>;
   static constexpr std::uint64_t kReportBytes = std::uint64_t{1} << 20;
 
@@ -44,6 +44,7 @@ class FrameCursor {
   // The bytes from `offset` on: at least a header, except at the end of the file.
   Bytes from(std::uint64_t offset) {
     if (!has_header(offset)) {
+      report();
       block_ = bytes_at(offset, block_bytes_, &block_buffer_);
       block_begin_ = offset;
     }
