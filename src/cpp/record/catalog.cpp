@@ -32,44 +32,40 @@ Catalog::Catalog(std::shared_ptr<const Indexes> indexes, std::vector<Piece> piec
   }
 }
 
-// The record number in the dataset of record `record` of this catalog.
-std::uint64_t Catalog::source_record(std::uint64_t record) const {
+// The place of record `record` of this catalog, without its frame. Successive records
+// are often in the same file: tries `file` first.
+Place Catalog::find(std::uint64_t record, std::size_t file) const {
   const auto end = std::upper_bound(ends_.begin(), ends_.end(), record);
   const Piece& piece = pieces_[static_cast<std::size_t>(end - ends_.begin())];
   const std::uint64_t within = record - (*end - piece.count);
-  return piece.table ? (*piece.table)[within] : piece.first + within * piece.stride;
+  const std::uint64_t number =
+      piece.table ? (*piece.table)[within] : piece.first + within * piece.stride;
+  if (number < indexes_->first_record(file) ||
+      number >= indexes_->first_record(file + 1)) {
+    file = indexes_->file_of(number);
+  }
+  return {file, number - indexes_->first_record(file), {}, indexes_.get()};
 }
 
 Place Catalog::locate(std::uint64_t record) const {
-  const std::uint64_t number = source_record(record);
-  const std::size_t file = indexes_->file_of(number);
-  const std::uint64_t within = number - indexes_->first_record(file);
-  return {file, within, (*indexes_)[file].frame(within), indexes_.get()};
+  Place place = find(record);
+  place.frame = (*indexes_)[place.file].frame(place.record);
+  return place;
 }
 
 void Catalog::locate(std::span<const std::uint64_t> records, FrameRuns* frames) const {
-  struct Entry {
-    std::size_t file;
-    std::uint64_t record;  // in the file
-  };
-  std::vector<Entry> entries;
-  entries.reserve(records.size());
+  std::vector<Place> places;
+  places.reserve(records.size());
   std::size_t file = 0;
   for (const std::uint64_t record : records) {
-    const std::uint64_t number = source_record(record);
-    // Successive records are often in the same file.
-    if (number < indexes_->first_record(file) ||
-        number >= indexes_->first_record(file + 1)) {
-      file = indexes_->file_of(number);
-    }
-    const std::uint64_t within = number - indexes_->first_record(file);
-    (*indexes_)[file].prefetch(within);
-    entries.push_back({file, within});
+    places.push_back(find(record, file));
+    file = places.back().file;
+    (*indexes_)[file].prefetch(places.back().record);
   }
-  frames->lengths.reserve(frames->size() + entries.size());
-  for (const Entry& entry : entries) {
-    const Frame frame = (*indexes_)[entry.file].frame(entry.record);
-    frames->add({entry.file, entry.record, frame, indexes_.get()});
+  frames->lengths.reserve(frames->size() + places.size());
+  for (Place& place : places) {
+    place.frame = (*indexes_)[place.file].frame(place.record);
+    frames->add(place);
   }
 }
 

@@ -46,7 +46,7 @@ class Catalog {
 
  private:
   std::uint64_t n_records() const noexcept { return indexes_->n_records(); }
-  std::uint64_t source_record(std::uint64_t record) const;
+  Place find(std::uint64_t record, std::size_t file = 0) const;
 
   std::shared_ptr<const Indexes> indexes_;
   std::vector<Piece> pieces_;
