@@ -35,13 +35,13 @@ std::vector<std::uint64_t> sizes(const std::vector<Index>& indexes) {
 TEST(Indexes, AreMergedByTheNumbersOfTheirFiles) {
   const Indexes one({index_of({0, 16}), index_of({0})}), two({index_of({0, 16, 32})});
   const Numbers of_one{2, 0}, of_two{1}, outside{3}, negative{-1};
-  const IndexesOf all[] = {{of_one, &one}, {of_two, &two}};
+  const PartialIndexes all[] = {{of_one, &one}, {of_two, &two}};
   EXPECT_EQ(sizes(merged(3, all)), (std::vector<std::uint64_t>{0, 2, 1}));
   EXPECT_THROW(merged(4, all), std::invalid_argument) << "file 3 has no index";
-  const IndexesOf uneven[] = {{of_two, &one}};
+  const PartialIndexes uneven[] = {{of_two, &one}};
   EXPECT_THROW(merged(2, uneven), std::invalid_argument);
   for (const Numbers& numbers : {outside, negative}) {
-    const IndexesOf absent[] = {{of_one, &one}, {numbers, &two}};
+    const PartialIndexes absent[] = {{of_one, &one}, {numbers, &two}};
     EXPECT_THROW(merged(3, absent), std::out_of_range);
   }
 }

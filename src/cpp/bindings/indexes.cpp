@@ -35,7 +35,7 @@ SharedIndexes build(const FileTable& files, Numbers numbers, unsigned n_threads,
 // `parts` are the numbers of files, and their indexes.
 SharedIndexes merge(std::size_t n_files,
                     const std::vector<std::pair<Int64Array, SharedIndexes>>& parts) {
-  std::vector<IndexesOf> spans;
+  std::vector<PartialIndexes> spans;
   for (const auto& [numbers, indexes] : parts) {
     const auto n = static_cast<std::size_t>(numbers.size());
     spans.push_back({{numbers.data(), n}, indexes.get()});

@@ -9,7 +9,7 @@ bool Indexes::has_gaps() const {
                              [](const Index& index) { return !index.gaps().empty(); });
 }
 
-std::vector<Index> merged(std::size_t n_files, std::span<const IndexesOf> parts) {
+std::vector<Index> merged(std::size_t n_files, std::span<const PartialIndexes> parts) {
   std::vector<const Index*> of_files(n_files);
   for (const auto& [files, indexes] : parts) {
     if (files.size() != indexes->size()) {

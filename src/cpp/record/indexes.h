@@ -73,14 +73,14 @@ class Indexes {
 };
 
 // The indexes of some files of a dataset, and the numbers of these files.
-struct IndexesOf {
+struct PartialIndexes {
   std::span<const std::int64_t> files;
   const Indexes* indexes = nullptr;
 };
 
 // The indexes of `n_files` files, each of which is in a part; the last part of a file
 // counts. Throws std::invalid_argument and std::out_of_range.
-std::vector<Index> merged(std::size_t n_files, std::span<const IndexesOf> parts);
+std::vector<Index> merged(std::size_t n_files, std::span<const PartialIndexes> parts);
 
 // The indexes of all parts, in order.
 std::vector<Index> joined(std::span<const std::shared_ptr<Indexes>> parts);
