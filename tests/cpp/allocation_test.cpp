@@ -131,8 +131,8 @@ class AllocationTest : public ::testing::TestWithParam<unsigned> {
       }
       streams->end(0);
       claims = std::make_unique<StreamClaims>(
-          FrameStream(streams, files, {0}, {}, recovery),
-          StreamShape{.grid = grid, .bytes_max = 1 << 20}, std::nullopt);
+          FrameStream(streams, files, {0}, {}, recovery), grid,
+          StreamShape{.bytes_max = 1 << 20}, std::nullopt);
     }
     Pipeline pipeline(std::move(claims), sources, std::make_shared<BlockPool>(1 << 20),
                       {.n_threads = GetParam()});

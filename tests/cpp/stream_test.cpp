@@ -304,11 +304,10 @@ std::shared_ptr<ByteStreams> numbered(int n) {
   return streams;
 }
 
-StreamShape steps_of(std::uint64_t batch_size, std::uint64_t bytes_max) {
-  StreamShape shape;
-  shape.grid.batch_size = batch_size;
-  shape.bytes_max = bytes_max;
-  return shape;
+StepGrid steps_of(std::uint64_t batch_size) {
+  StepGrid grid;
+  grid.batch_size = batch_size;
+  return grid;
 }
 
 TEST(StreamClaims, AWindowDeliversItsOrder) {
@@ -319,8 +318,8 @@ TEST(StreamClaims, AWindowDeliversItsOrder) {
     for (std::uint64_t i = 0; i < n; ++i) wanted[i] = i;
     order.to_records(wanted);
     for (const std::uint64_t batch_size : {1u, 8u, 200u}) {
-      StreamClaims claims(FrameStream(numbered(n), names(1), {0}),
-                          steps_of(batch_size, 1 << 20), WindowDraws(n_slots, 5));
+      StreamClaims claims(FrameStream(numbered(n), names(1), {0}), steps_of(batch_size),
+                          {.bytes_max = 1 << 20}, WindowDraws(n_slots, 5));
       const std::vector<int> got = claimed(&claims);
       EXPECT_TRUE(std::equal(got.begin(), got.end(), wanted.begin(), wanted.end()));
     }
@@ -329,18 +328,19 @@ TEST(StreamClaims, AWindowDeliversItsOrder) {
 
 TEST(StreamClaims, AWindowRespectsItsMemoryLimit) {
   // A frame with a payload of one digit has 17 bytes.
-  StreamClaims fits(FrameStream(numbered(10), names(1), {0}), steps_of(2, 9 * 17),
-                    WindowDraws(8, 0));
+  StreamClaims fits(FrameStream(numbered(10), names(1), {0}), steps_of(2),
+                    {.bytes_max = 9 * 17}, WindowDraws(8, 0));
   EXPECT_EQ(claimed(&fits).size(), 10u);
-  StreamClaims large(FrameStream(numbered(10), names(1), {0}), steps_of(2, 7 * 17),
-                     WindowDraws(8, 0));
+  StreamClaims large(FrameStream(numbered(10), names(1), {0}), steps_of(2),
+                     {.bytes_max = 7 * 17}, WindowDraws(8, 0));
   Claim claim;
   EXPECT_THROW(testing::claim_step(&large, &claim), Error);
 }
 
 TEST(StreamClaims, StopEndsAWait) {
   auto streams = std::make_shared<ByteStreams>(1, 1, 100);
-  StreamClaims claims(FrameStream(streams, names(1), {0}), steps_of(2, 1000), {});
+  StreamClaims claims(FrameStream(streams, names(1), {0}), steps_of(2),
+                      {.bytes_max = 1000}, {});
   std::thread waiting([&] {
     Claim claim;
     EXPECT_FALSE(testing::claim_step(&claims, &claim));

@@ -211,7 +211,7 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
   auto claims = std::make_unique<StreamClaims>(
       FrameStream(std::move(streams), core_sources->files, std::move(order), {},
                   recovery),
-      StreamShape{grid, is_counted, first_step, first_position, bytes_max}, draws);
+      grid, StreamShape{is_counted, first_step, first_position, bytes_max}, draws);
   return std::make_unique<BoundPipeline>(
       std::make_unique<Pipeline>(std::move(claims), core_sources, pool,
                                  PipelineOptions{.n_threads = n_threads,

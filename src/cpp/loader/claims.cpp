@@ -32,7 +32,7 @@ Claims::Outcome IndexedClaims::next(Claim* claim) {
 
 namespace {
 
-// Whether the frames are of consecutive records in file order. False for one frame.
+// Whether the frames look like consecutive records in file order. False for one frame.
 bool are_in_order(const FrameRuns& frames) {
   return frames.size() > 1 &&
          std::ranges::adjacent_find(
@@ -199,12 +199,12 @@ std::vector<SkippedSpan> SearchedClaims::take_gaps() {
   return std::exchange(gaps_, {});
 }
 
-StreamClaims::StreamClaims(FrameStream stream, StreamShape shape,
+StreamClaims::StreamClaims(FrameStream stream, StepGrid grid, StreamShape shape,
                            std::optional<WindowDraws> window)
-    : SearchedClaims(std::move(shape.grid), shape.first_step),
+    : SearchedClaims(std::move(grid), shape.first_step),
       stream_(std::move(stream)),
-      shape_(std::move(shape)),
-      position_(shape_.first_position),
+      shape_(shape),
+      position_(shape.first_position),
       window_(window) {}
 
 void StreamClaims::stop() {

@@ -138,21 +138,20 @@ class SearchedClaims : public Claims {
   void search(std::unique_lock<std::mutex>& lock);
 
   std::condition_variable searched_;  // a step was found, or a search has ended
-  std::deque<Claim> found_;           // and not claimed
+  std::deque<Claim> found_;           // steps found and not claimed
   std::vector<Claim> spares_;         // their memory is reused
-  std::uint64_t n_ahead_ = 0;         // search again if no more are found
-  std::vector<SkippedSpan> gaps_;     // not taken
-  std::exception_ptr failure_;        // behind found_
-  bool is_searching_ = false;         // a thread is searching
-  bool is_at_end_ = false;            // the search has ended
+  std::uint64_t n_ahead_ = 0;      // search when at most this many found steps are left
+  std::vector<SkippedSpan> gaps_;  // not taken
+  std::exception_ptr failure_;     // behind found_
+  bool is_searching_ = false;      // a thread is searching
+  bool is_at_end_ = false;         // the search has ended
   bool is_stopped_ = false;
 };
 
 // How the records of streams form steps.
 struct StreamShape {
-  StepGrid grid;
-  // Whether grid.n_positions is the number of records. Otherwise one rank reads to the
-  // end in steps of grid.batch_size.
+  // Whether the grid has one position for each record. Otherwise one rank reads to the
+  // end in steps of the batch size.
   bool is_counted = false;
   std::uint64_t first_step = 0;
   std::uint64_t first_position = 0;  // of the first record that is delivered
@@ -164,7 +163,7 @@ struct StreamShape {
 class StreamClaims final : public SearchedClaims {
  public:
   // A `window` shuffles the records.
-  StreamClaims(FrameStream stream, StreamShape shape,
+  StreamClaims(FrameStream stream, StepGrid grid, StreamShape shape,
                std::optional<WindowDraws> window);
   void stop() override;
 
@@ -182,7 +181,7 @@ class StreamClaims final : public SearchedClaims {
   bool skip_record();
 
   FrameStream stream_;
-  StreamShape shape_;
+  const StreamShape shape_;
   std::uint64_t position_;  // of the next record to deliver
   bool is_ended_ = false;
 

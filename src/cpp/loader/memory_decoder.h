@@ -20,7 +20,7 @@ class MemoryDecoder {
       : decoder_(schema), builder_(schema, std::move(pool)) {}
 
   // Returns a row for each record. Other threads may write to the records. Throws the
-  // Error of the first unreadable record, whose number and offset are in `records`.
+  // Error of the first unreadable record: its number in `records`, the offset in it.
   Batch decode(std::span<const Bytes> records);
 
   // Returns the columns of one record, in memory that is valid until the next call.
