@@ -98,13 +98,13 @@ void IndexedClaims::locate_step(std::uint64_t step, FrameRuns* frames) const {
 void IndexedClaims::announce_steps_after(const Claim& claim) const {
   const std::unique_lock lock(announce_mutex_, std::try_to_lock);
   if (!lock) return;
-  // Steps have similar sizes: as many as this one fit into the memory for ranges.
-  const std::vector<FrameRun>& runs = claim.frames.runs;
-  std::uint64_t n_bytes = 1;
-  for (const FrameRun& run : runs) n_bytes += run.n_bytes();
+  // The memory for ranges holds about this many steps of the largest size so far.
+  std::uint64_t n_bytes = 0;
+  for (const FrameRun& run : claim.frames.runs) n_bytes += run.n_bytes();
+  step_bytes_max_ = std::max(step_bytes_max_, n_bytes);
   const std::uint64_t n_ahead =
-      std::min(kMaxRangesAhead / std::max<std::uint64_t>(1, runs.size()),
-               files_->requests()->ahead_bytes() / n_bytes) +
+      std::min(kMaxRangesAhead / std::max<std::uint64_t>(1, claim.frames.runs.size()),
+               files_->requests()->ahead_bytes() / step_bytes_max_) +
       1;
   announced_end_ = std::max(announced_end_, claim.step + 1);
   const std::uint64_t end = std::min(

@@ -99,7 +99,8 @@ class IndexedClaims final : public Claims {
 
   // Remote files only.
   mutable std::mutex announce_mutex_;
-  mutable std::uint64_t announced_end_ = 0;  // the steps before it were announced
+  mutable std::uint64_t announced_end_ = 0;   // the steps before it were announced
+  mutable std::uint64_t step_bytes_max_ = 1;  // the largest step so far
 };
 
 // Steps that one thread at a time searches for, outside the lock under which they are
