@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pickle
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped, Write, open_dataset, snapshot
+from fastrec import _core
 from fastrec.compat import tf_io
 from oracle import example, tfrecord_file
 from oracle_example import delimited, entry, sequence
@@ -60,6 +61,23 @@ def test_records_in_memory_are_parsed_like_a_file(
     for i, record in enumerate(RECORDS):
         row: Untyped = tf_io.parse_single_example(record, SPEC)
         assert repr(row) == repr(ds[i])
+
+
+class Created(Sequence[bytes]):
+    """Records that no other object holds."""
+
+    def __len__(self) -> int:
+        return len(RECORDS)
+
+    def __getitem__(self, i: Any) -> Any:
+        return bytes(bytearray(RECORDS[i]))
+
+
+def test_the_core_holds_the_records_that_it_parses() -> None:
+    pool = _core.BlockPool(1 << 20)
+    for _ in range(20):
+        batch: Any = _core.parse_examples(fr.Schema(SPEC)._bind(), pool, Created())
+        assert snapshot([batch]) == snapshot([fr.parse_example(RECORDS, SPEC)])
 
 
 def test_no_records_are_an_empty_batch() -> None:

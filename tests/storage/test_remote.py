@@ -33,6 +33,7 @@ import pytest
 import fastrec as fr
 from children import SECONDS_TO_HANG, run_python, start_program
 from columns import Untyped, open_dataset
+from fastrec import _core
 from fastrec.storage.compression import content_of, inflated
 from fastrec.storage.paths import expand, version_of
 from fastrec.storage.remote import (
@@ -68,6 +69,14 @@ def numbers(dataset: Untyped) -> list[int]:
 
 def joined(parts: list[list[int]]) -> list[int]:
     return [n for part in parts for n in part]
+
+
+@pytest.mark.parametrize("versions", [[1, 2, 3, 4], [(1, 2, 3, 4)], [[(1, 2)]]])
+def test_each_version_has_two_numbers(versions: Untyped) -> None:
+    with pytest.raises(TypeError):
+        _core.RangeRequests(versions)
+    for valid in ([], [(1, 2)]):
+        _core.RangeRequests(valid).stop()
 
 
 # Listing.

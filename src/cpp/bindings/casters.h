@@ -1,6 +1,6 @@
 // Casters: types of the core <-> Python objects, in all bindings.
 //
-// A function of the core whose arguments and results have casters is bound as it is.
+// A function of the core whose arguments and results have casters is bound directly.
 // pybind11 converts them outside of a call guard, so that the call may release the GIL.
 #pragma once
 
@@ -191,6 +191,7 @@ struct type_caster<std::vector<fastrec::FileIdentity>> {
     make_caster<Array> loaded;
     if (!loaded.load(source, convert)) return false;
     const auto& array = cast_op<const Array&>(loaded);
+    if (array.size() != 0 && (array.ndim() != 2 || array.shape(1) != 2)) return false;
     value.resize(static_cast<std::size_t>(array.size()) / 2);
     std::memcpy(static_cast<void*>(value.data()), array.data(),
                 value.size() * sizeof(fastrec::FileIdentity));

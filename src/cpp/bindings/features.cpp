@@ -154,7 +154,7 @@ py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> 
     return parse(schema, std::move(pool), records);
   }
   std::deque<BufferView> views;
-  for (const py::handle example : examples) {
+  for (const py::object example : examples) {
     records.push_back(views.emplace_back(example).bytes());
   }
   return parse(schema, std::move(pool), records);

@@ -204,6 +204,7 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
   std::optional<WindowDraws> draws;
   if (window) {
     const auto [n_slots, seed, epoch, of] = *window;
+    if (n_slots == 0) throw py::value_error("n_slots must be positive");
     draws.emplace(n_slots, key_of(seed, epoch, of));
   }
   const std::shared_ptr<const Sources>& core_sources =

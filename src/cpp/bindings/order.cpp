@@ -40,13 +40,13 @@ Int64Array to_array(const std::vector<std::uint64_t>& numbers) {
 }
 
 Int64Array records_at(const Order& order, Numbers positions) {
-  std::vector<std::uint64_t> numbers = from_array(positions);
-  for (const std::uint64_t position : numbers) {
-    if (position >= order.size()) {
+  for (const std::int64_t position : positions) {
+    if (static_cast<std::uint64_t>(position) >= order.size()) {
       throw py::index_error("position must be below " + std::to_string(order.size()) +
                             ", got " + std::to_string(position));
     }
   }
+  std::vector<std::uint64_t> numbers = from_array(positions);
   without_gil([&] { order.to_records(numbers); });
   return to_array(numbers);
 }
