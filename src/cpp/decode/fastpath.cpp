@@ -135,7 +135,7 @@ bool FastPath::decode_entry(Bytes features, FeatureDecoder* decoder,
     resume_after(column, progress);
   }
   run.p = after;
-  if (column == kNone) return true;
+  if (column == KeyTable::kNone) return true;
   return !decoder->decode(column, feature, run.row, run.batch) &&
          (progress->is_in_order || lookup_.mark(column));
 }
@@ -161,8 +161,8 @@ void FastPath::select_plan(Bytes features, Progress* progress) {
 void FastPath::resume_after(std::uint32_t column, Progress* progress) {
   if (progress->plan == &no_plan_) return;
   const std::uint32_t position =
-      column == kNone ? kNone : progress->plan->position[column];
-  if (position != kNone && position >= progress->next) {
+      column == KeyTable::kNone ? KeyTable::kNone : progress->plan->position[column];
+  if (position != KeyTable::kNone && position >= progress->next) {
     progress->next = position + 1;
   } else {
     progress->plan = &no_plan_;
@@ -181,7 +181,7 @@ void FastPath::leave_order(Progress* progress) {
 bool FastPath::mark_entries(const Plan& plan, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) {
     const std::uint32_t column = plan.entries[i].column;
-    if (column != kNone && !lookup_.mark(column)) return false;
+    if (column != KeyTable::kNone && !lookup_.mark(column)) return false;
   }
   return true;
 }
@@ -222,7 +222,7 @@ void FastPath::learn(Bytes features, std::uint64_t signature, Plan* plan) const 
     p = read_plain_entry(p, end, &key, &feature);
     const std::uint32_t column = lookup_.keys.find(key);
     const auto first = earlier.keys.begin() + static_cast<std::ptrdiff_t>(next);
-    const auto last = column != kNone
+    const auto last = column != KeyTable::kNone
                           ? earlier.keys.end()
                           : first + static_cast<std::ptrdiff_t>(std::min(
                                         kSearchedEntries, earlier.keys.size() - next));
@@ -231,8 +231,8 @@ void FastPath::learn(Bytes features, std::uint64_t signature, Plan* plan) const 
       const auto position = static_cast<std::size_t>(found - earlier.keys.begin());
       for (; next < position; ++next) keep(next);
       ++next;
-    } else if (extends && column != kNone && !earlier.position.empty() &&
-               earlier.position[column] != kNone) {
+    } else if (extends && column != KeyTable::kNone && !earlier.position.empty() &&
+               earlier.position[column] != KeyTable::kNone) {
       // The order is another one: only that of this record counts.
       extends = false;
       plan->entries.clear();
@@ -241,18 +241,19 @@ void FastPath::learn(Bytes features, std::uint64_t signature, Plan* plan) const 
       p = features.data();
       continue;
     }
-    plan->entries.push_back(column != kNone ? lookup_.columns[column]
-                                            : skipped_entry(key));
+    plan->entries.push_back(column != KeyTable::kNone ? lookup_.columns[column]
+                                                      : skipped_entry(key));
     plan->keys.emplace_back(as_text(key));
   }
   for (; extends && next < earlier.entries.size(); ++next) keep(next);
 
-  plan->position.assign(lookup_.columns.size(), kNone);
+  plan->position.assign(lookup_.columns.size(), KeyTable::kNone);
   for (std::uint32_t i = 0; i < plan->entries.size(); ++i) {
-    if (plan->entries[i].column != kNone) plan->position[plan->entries[i].column] = i;
+    const std::uint32_t column = plan->entries[i].column;
+    if (column != KeyTable::kNone) plan->position[column] = i;
   }
   for (std::uint32_t column = 0; column < lookup_.columns.size(); ++column) {
-    if (plan->position[column] == kNone) plan->absent.push_back(column);
+    if (plan->position[column] == KeyTable::kNone) plan->absent.push_back(column);
   }
   plan->is_for_pairs =
       plan->absent.empty() && std::ranges::none_of(plan->entries, [](auto& entry) {

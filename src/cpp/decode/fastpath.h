@@ -44,14 +44,12 @@ class FastPath {
                    BatchBuilder* batch);
 
  private:
-  static constexpr std::uint32_t kNone = PlanEntry::kNoColumn;
-
   // The entries of records that begin with the same keys.
   struct Plan {
     std::uint64_t signature = 0;
     std::vector<PlanEntry> entries;
     std::vector<std::string> keys;        // by entry
-    std::vector<std::uint32_t> position;  // by column: of its entry, or kNone
+    std::vector<std::uint32_t> position;  // by column: of its entry, or KeyTable::kNone
     std::vector<std::uint32_t> absent;    // columns that lack an entry
     bool is_for_pairs = false;            // has all columns, in forms of the kernel
     // Records that deviated since the plan was learned. At n_surprises_max, which then

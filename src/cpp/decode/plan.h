@@ -52,7 +52,6 @@ enum class EntryForm : std::uint8_t {
 
 struct alignas(32) PlanEntry {
   static constexpr std::size_t kPartBytes = 32;
-  static constexpr std::uint32_t kNoColumn = static_cast<std::uint32_t>(-1);
 
   // Half of a header, and 0xff where the size of the payload is added to it.
   struct Part {
@@ -64,7 +63,7 @@ struct alignas(32) PlanEntry {
   EntryForm form = EntryForm::kUnknown;
   std::uint8_t header_bytes = 0;
   std::uint8_t payload_bytes_max = 0;  // where the size is added
-  std::uint32_t column = kNoColumn;
+  std::uint32_t column = KeyTable::kNone;
   std::size_t payload_bytes = 0;     // of kFloat32 and kBlock
   const ColumnSpec* spec = nullptr;  // of the column
   Part second;                       // of a header of more than kPartBytes
@@ -131,8 +130,8 @@ struct ColumnLookup {
   // By column: the last record that had it. Records are counted from 1.
   std::vector<std::uint64_t> marks;
   std::uint64_t record = 0;
-  std::size_t n_marked = 0;                   // columns of this record so far
-  std::uint32_t last = PlanEntry::kNoColumn;  // the column of the last entry
+  std::size_t n_marked = 0;              // columns of this record so far
+  std::uint32_t last = KeyTable::kNone;  // the column of the last entry
 };
 
 // Decodes at most `n_max` entries at `run->p`, in any order, and marks their columns.

@@ -176,14 +176,14 @@ inline bool is_short_entry(const PlanEntry& entry, const std::uint8_t* p) {
 }
 
 // Replaces a candidate that did not match the entry at `p` by the column of its key, or
-// by kNoColumn. Returns false if the entry cannot be proven.
+// by KeyTable::kNone. Returns false if the entry cannot be proven.
 [[gnu::noinline]] FASTREC_TARGET_PLAN bool find_column(const ColumnLookup& lookup,
                                                        const std::uint8_t* p,
                                                        std::uint32_t* column) {
   const std::uint32_t found = lookup.keys.find({p + 4, p[3]});
   if (found == *column) return false;
   *column = found;
-  return found == PlanEntry::kNoColumn || is_short_entry(lookup.columns[found], p);
+  return found == KeyTable::kNone || is_short_entry(lookup.columns[found], p);
 }
 
 FASTREC_TARGET_PLAN
@@ -195,7 +195,7 @@ inline std::size_t find_entries(std::size_t n_max, ColumnLookup* lookup,
   const PlanEntry* const columns = lookup->columns.data();
   const BatchBuilder::Rows* const rows = run.batch->rows();
   const std::uint8_t* p = run.p;
-  std::uint32_t column = PlanEntry::kNoColumn;
+  std::uint32_t column = KeyTable::kNone;
   std::size_t n = 0;
   for (; n != n_max && p != run.end; ++n) {
     const std::size_t n_key = p[3];
@@ -203,11 +203,10 @@ inline std::size_t find_entries(std::size_t n_max, ColumnLookup* lookup,
     // The next position depends on one load, so lookups of several entries overlap.
     const std::uint8_t* const after = p + 2 + p[1];
     column = keys.candidate(p + 4, n_key);
-    if (column != PlanEntry::kNoColumn && !is_short_entry(columns[column], p))
-        [[unlikely]] {
+    if (column != KeyTable::kNone && !is_short_entry(columns[column], p)) [[unlikely]] {
       if (!find_column(*lookup, p, &column)) break;
     }
-    if (column == PlanEntry::kNoColumn) {
+    if (column == KeyTable::kNone) {
       if (skip_entry(p, run.end) == nullptr) break;
     } else {
       const PlanEntry& entry = columns[column];
