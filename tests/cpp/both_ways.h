@@ -102,7 +102,7 @@ class BothWays {
       }
       const std::uint64_t parts[] = {static_cast<std::uint64_t>(fault.code),
                                      static_cast<std::uint64_t>(fault.column),
-                                     fault.offset};
+                                     fault.offset, fault.found, fault.expected};
       const auto* begin = reinterpret_cast<const std::uint8_t*>(parts);
       bytes.insert(bytes.end(), begin, begin + sizeof parts);
       contents->ends.push_back(bytes.size());
