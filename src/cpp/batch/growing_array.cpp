@@ -6,8 +6,8 @@
 namespace fastrec {
 
 void GrowingArray::grow(std::size_t n_bytes) {
-  // Batches have similar sizes: expect the last size and an eighth more. In the first
-  // one, pieces have similar sizes.
+  // Batches have similar sizes: expect the last size and an eighth more.
+  // Without a last size, expect all pieces to have the size of the first.
   const std::size_t expected = last_size_ != 0
                                    ? last_size_ + last_size_ / 8
                                    : std::min(n_bytes * n_pieces_, n_bytes_max_);

@@ -14,7 +14,8 @@ class BackOff {
     return false;
   }
 
-  // Returns whether `read()` succeeds. False without a call if it is not to be tried.
+  // Returns whether `read()` succeeds. Returns false without calling `read` while it
+  // backs off.
   template <typename Read>
   bool attempt(Read&& read) {
     if (!tries_next()) return false;
