@@ -18,6 +18,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ pa = pytest.importorskip("pyarrow")
 
 import fastrec as fr
 from columns import Untyped, Write, open_dataset
+from fastrec.storage.stores import Store
 from numbered import SPEC, N, record
 from object_server import random_faults, served
 from oracle import example, tfrecord_file
@@ -629,6 +631,38 @@ def test_objects_appear_together_and_a_failed_job_leaves_none(s3: S3) -> None:
     assert len(fr.open(one, storage_options=s3.options)) == 5
 
 
+def test_a_store_that_fails_after_the_job_does_not_fail_it(
+    s3: S3,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError("denied")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("fastrec.ray.write.delete", fail)
+    stores = []
+    open_store = Store.__init__
+
+    def init(store: Store, root: str, options: Any) -> None:
+        open_store(store, root, options)
+        stores.append(store)
+
+    monkeypatch.setattr(Store, "__init__", init)
+    files = fr.ray.write_tfrecords(
+        ray.data.range(100, override_num_blocks=4),
+        s3.url("d/{shard}.tfrecord"),
+        storage_options=s3.options,
+        max_shard_records=20,
+    )
+    assert len(files) > 4
+    assert len(stores) == 2  # of the names, and of the empty file
+    assert "cannot remove the staged files: denied" in caplog.text
+    assert not list(tmp_path.iterdir())
+    assert set(map(str, files)) <= {s3.url(name) for name in s3.names()}
+
+
 def test_leftovers_of_a_killed_driver_are_removed(tmp_path: Path) -> None:
     pattern = tmp_path / "{shard}.tfrecord"
     program = f"""
@@ -655,6 +689,9 @@ def test_wrong_arguments_of_a_write_are_refused(tmp_path: Path) -> None:
         write(fr.open(__file__), tmp_path / "{shard}.tfrecord")
     with pytest.raises(ValueError, match="HTTP servers are read-only") as url:
         write(ds, "https://key:secret@host/{shard}.tfrecord")
+    assert "secret" not in str(url.value)
+    with pytest.raises(ValueError, match="pass storage_options=") as url:
+        write(ds, "ftp://key:secret@host/{shard}.tfrecord")
     assert "secret" not in str(url.value)
     with pytest.raises(ValueError, match="compression must be"):
         write(ds, tmp_path / "{shard}.tfrecord", compression="BZIP2")

@@ -152,6 +152,10 @@ def test_errors_are_one_line(write: Write, address: str, tmp_path: Path) -> None
     assert len(done.stderr.splitlines()) == 1
     assert f"{damaged}, record 0" in done.stderr
     assert not list(tmp_path.iterdir())
+    url = "memory://d/{shard}.tfrecord"
+    done = fastrec("shuffle", damaged, "-o", url, "--ray", address)
+    assert done.returncode == 2
+    assert f"shuffle to a directory that all nodes share, got {url!r}" in done.stderr
     done = fastrec("verify", damaged, "--ray", "127.0.0.1:1")
     assert done.returncode == 2
     assert "cannot connect to the Ray cluster '127.0.0.1:1'" in done.stderr

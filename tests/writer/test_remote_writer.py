@@ -25,6 +25,10 @@ import fastrec as fr
 from campaigns import remote_faults
 from children import SECONDS_TO_HANG, start_program
 from columns import Untyped
+from fastrec.storage.remote import RemotePath, remote_path
+from fastrec.storage.stores import Store as StoreClient
+from fastrec.writer.shard_names import ShardNames
+from fastrec.writer.shards import ShardOptions, ShardWriter
 from object_server import served
 from s3_server import S3
 from written import payloads
@@ -243,6 +247,58 @@ def test_an_index_is_next_to_all_of_its_files_or_an_error(
             with pytest.raises(ValueError, match="files in one bucket"):
                 fr.build_index(paths, next_to_data=True)
         assert os.listdir(tmp_path) == ["b.tfrecord"]
+
+
+@pytest.fixture
+def staged(s3: S3) -> list[RemotePath]:
+    """Three complete objects, which a writer can copy to their final names."""
+    for i in range(3):
+        s3.put(f".staging/{i}", f"new {i}".encode())
+    return [remote_path(s3.url(f".staging/{i}"), s3.options) for i in range(3)]
+
+
+@pytest.mark.parametrize("existing", [[], ["a-0"]])
+def test_a_copy_that_fails_leaves_no_new_object(
+    s3: S3,
+    spool: Path,
+    staged: list[RemotePath],
+    monkeypatch: pytest.MonkeyPatch,
+    existing: list[str],
+) -> None:
+    for name in existing:
+        s3.put(name, b"old")
+    options = ShardOptions(overwrite=True, together=True)
+    writer = ShardWriter(ShardNames(s3.url("a-{shard}"), s3.options), options)
+    writer.adopt(staged)
+    copy = StoreClient.copy
+
+    def fail(store: StoreClient, key: str, target: str) -> None:
+        copy(store, key, target)
+        if target == "a-1":
+            raise PermissionError
+
+    monkeypatch.setattr(StoreClient, "copy", fail)
+    with pytest.raises(PermissionError) as caught:
+        writer.close()
+    assert caught.value.filename == s3.url("a-1")
+    assert s3.names() == [*(f".staging/{i}" for i in range(3)), *existing]
+    assert list(spool.iterdir()) == []
+
+
+def test_an_object_that_the_store_cannot_copy(
+    s3: S3, spool: Path, staged: list[RemotePath], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ShardNames(s3.url("a-{shard}"), s3.options)
+    s3.put(".staging/2", bytes(1001))
+    for file in staged:
+        assert file.store.max_copy_bytes == 5 << 30
+        monkeypatch.setattr(file.store, "max_copy_bytes", 1000)
+    writer = ShardWriter(names, ShardOptions(together=True))
+    with pytest.raises(OSError, match=r"up to 1,000 bytes, got .* 1,001 .*max_shard"):
+        writer.adopt(staged)
+    writer.discard()
+    assert s3.names() == [f".staging/{i}" for i in range(3)]
+    assert list(spool.iterdir()) == []
 
 
 def test_faults_and_kills_leave_complete_objects_or_none() -> None:

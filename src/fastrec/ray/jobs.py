@@ -24,8 +24,7 @@ from fastrec.ray.write import staging
 from fastrec.rewrite.copy import Written, check_existing
 from fastrec.rewrite.shuffle import shuffle
 from fastrec.storage.parallel import Progress
-from fastrec.storage.paths import is_remote, version_of
-from fastrec.storage.urls import redacted
+from fastrec.storage.paths import version_of
 from fastrec.writer.shard_names import ShardNames, new_token
 from fastrec.writer.shards import ShardOptions
 
@@ -132,12 +131,11 @@ def shuffle_files(
 
     The shuffle option `memory` limits each task. Raises the errors of `shuffle`.
     """
-    if is_remote(out):
-        raise ValueError(
-            "Ray tasks must write to a directory that all nodes share, got "
-            f"{redacted(out)!r}; write to a shared directory, and copy the files"
-        )
     names = ShardNames(out)
+    if names.is_remote:
+        raise ValueError(
+            f"Ray tasks must shuffle to a directory that all nodes share, got {names.path!r}"
+        )
     check_existing(names.existing(), files, overwrite=options.overwrite)
     staged = staging(names, overwrite=options.overwrite, sync=options.sync)
     with staged as (directory, writer):

@@ -15,6 +15,7 @@ import contextlib
 import glob
 import hashlib
 import itertools
+import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -33,9 +34,9 @@ from fastrec.hints import checked_names
 from fastrec.options import positive_int
 from fastrec.ray.blocks import columns_of_batch, features_of_schema
 from fastrec.storage.paths import is_remote, names_below
-from fastrec.storage.remote import delete, remote_path
+from fastrec.storage.remote import RemotePath, delete
 from fastrec.storage.stores import Entry, StorageOptions
-from fastrec.storage.urls import redacted
+from fastrec.storage.urls import redacted, split_url
 from fastrec.writer.shard_names import ShardNames, new_token
 from fastrec.writer.shards import ShardOptions, ShardWriter
 from fastrec.writer.writer import Writer
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from ray.data._internal.execution.interfaces import TaskContext
     from ray.data.block import Block
     from ray.data.datasource.datasink import WriteResult
+
+_log = logging.getLogger("fastrec")
 
 # The index of a task, its number of records, and its files.
 _Written: TypeAlias = "tuple[int, int, list[str]]"
@@ -69,7 +72,8 @@ def write_tfrecords(
     """Write the rows of a Ray Data dataset as TFRecord files of tf.train.Examples.
 
     The files appear under their final names when all are complete. Each row is written
-    exactly once, even if tasks are retried. If the job fails, it leaves no files.
+    exactly once, even if tasks are retried. If the job fails, it leaves no files. If
+    objects are replaced, and copying fails, those that were copied remain.
 
     Parameters
     ----------
@@ -132,6 +136,11 @@ def write_tfrecords(
             'path must be a shard pattern such as "train-{shard:05d}.tfrecord", '
             f"got {redacted(name)!r}"
         )
+    if names.is_remote and redacted(name) != name:
+        raise ValueError(
+            "Ray does not send the user name and password in a URL to the write tasks; "
+            "pass storage_options="
+        )
     if min_rows_per_file is not None:
         min_rows_per_file = positive_int("min_rows_per_file", min_rows_per_file)
     options = {
@@ -143,10 +152,8 @@ def write_tfrecords(
         "storage_options": storage_options,
     }
     specs = {} if features is None else dict(as_schema(features))
-    with staging(
-        names, overwrite=overwrite, sync=sync, storage_options=storage_options
-    ) as (directory, writer):
-        sink = TFRecordsDatasink(directory, specs, options, min_rows_per_file)
+    with staging(names, overwrite=overwrite, sync=sync) as (directory, writer):
+        sink = TFRecordsDatasink(str(directory), specs, options, min_rows_per_file)
         # This writer checks the options; its empty file is used if there are no rows.
         with sink.writer("empty") as empty:
             pass
@@ -159,8 +166,8 @@ def write_tfrecords(
                 raise error.cause from error
             raise
         files = sink.files or empty.files
-        if names.is_remote:  # with the driver's credentials
-            files = [remote_path(file, storage_options) for file in files]
+        if isinstance(directory, RemotePath):  # with the driver's credentials
+            files = [directory.sibling(Entry(split_url(file)[1])) for file in files]
         writer.adopt(files)
     return writer.files
 
@@ -212,7 +219,6 @@ def staging(
     *,
     overwrite: bool,
     sync: bool,
-    storage_options: StorageOptions | None = None,
 ) -> Iterator[tuple[str, ShardWriter]]:
     """Yield a staging directory next to the final files, and a writer of `names`.
 
@@ -225,12 +231,15 @@ def staging(
     parent, name = os.path.split(names.lock)
     # Hash the pattern: a directory name should not contain its braces.
     key = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
-    if names.is_remote:
-        parent = os.path.dirname(names.path)
+    final = names.name(0, 1)
+    if isinstance(final, RemotePath):
+        parent = os.path.dirname(final.key)
     prefix = os.path.join(parent, f".ray-{key}-")
     directory = f"{prefix}{new_token()}"
+    if isinstance(final, RemotePath):
+        directory = final.sibling(Entry(directory))
     try:
-        if not names.is_remote:
+        if not isinstance(directory, RemotePath):
             # Remove the staging directories of killed drivers. In a bucket, such a
             # driver may be running on another machine.
             for leftover in glob.glob(f"{glob.escape(prefix)}*"):
@@ -239,10 +248,17 @@ def staging(
         yield directory, writer
         writer.close()
     finally:
-        if names.is_remote:
-            staged = remote_path(directory, storage_options)
-            for name in names_below(staged, staged.key):
-                delete(staged.sibling(Entry(f"{staged.key}/{name}")))
-        else:
-            shutil.rmtree(directory, ignore_errors=True)
-        writer.discard()
+        try:
+            _remove(directory)
+        except OSError as error:  # the job may have succeeded
+            _log.warning("cannot remove the staged files: %s", error)
+        finally:
+            writer.discard()
+
+
+def _remove(directory: str) -> None:
+    if not isinstance(directory, RemotePath):
+        shutil.rmtree(directory, ignore_errors=True)
+        return
+    for name in names_below(directory, directory.key):
+        delete(directory.sibling(Entry(f"{directory.key}/{name}")))

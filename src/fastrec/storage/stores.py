@@ -120,6 +120,8 @@ class Store:
                 f"a {scheme}:// URL must name a local file, such as file:///a.tfrecord"
             )
         self._is_http = is_http(root)
+        # S3 copies larger objects only in parts.
+        self.max_copy_bytes = 5 << 30 if scheme in ("s3", "s3a") else None
         # obstore's store, without retries, because `ask` counts and cancels retries.
         self._reading: Any = None
         self._writing: Any = None  # None if fsspec lists and writes

@@ -149,7 +149,8 @@ class OutputFile:
             return
         self.path, temporary = path, self.current_path
         if isinstance(temporary, RemotePath) and isinstance(target, RemotePath):
-            copy(temporary, target)
+            with _named(path):
+                copy(temporary, target)
         elif isinstance(target, RemotePath):
             entry = upload(temporary, target, overwrite=self._overwrite)
             # The path in `files` has no entry, because the object may be replaced.

@@ -30,6 +30,7 @@ from fastrec.printable import printable
 from fastrec.storage.atomic import FileLock, sync_directory
 from fastrec.storage.compression import CONTENTS, Codec
 from fastrec.storage.index import index_of, keep_indexes
+from fastrec.storage.paths import versions_of
 from fastrec.storage.remote import RemotePath, delete
 from fastrec.tasks import Task, TaskPool, run_registered
 from fastrec.writer.output import OutputFile, end_of_records, resolved
@@ -232,7 +233,18 @@ class ShardWriter:
         return sum(shard.n_bytes for shard in self._shards)
 
     def adopt(self, files: Sequence[str]) -> None:
-        """Discard the open shards, which are empty, and use complete files instead."""
+        """Discard the open shards, which are empty, and use complete files instead.
+
+        Raises an OSError if the store cannot copy one of the files.
+        """
+        remote = [file for file in files if isinstance(file, RemotePath)]
+        limit = remote[0].store.max_copy_bytes if remote else None
+        if limit and (largest := int(versions_of(remote)[:, 0].max())) > limit:
+            reason = (
+                f"the store copies objects of up to {limit:,} bytes, got a shard of "
+                f"{largest:,} bytes; pass max_shard_bytes="
+            )
+            raise OSError(errno.EFBIG, reason, self._names.path)
         for shard in self._shards:
             shard.file.discard()
         self._lanes = []
@@ -273,10 +285,21 @@ class ShardWriter:
         self.pool.stop()
 
     def _publish_all(self) -> None:
-        for shard in self._shards:
-            if not shard.file.is_published:
-                paths = self._paths(shard.number, len(self._shards))
-                shard.file.publish(*paths, sync=self._options.sync)
+        copied: list[RemotePath] = []
+        try:
+            for shard in self._shards:
+                if not shard.file.is_published:
+                    path, target = self._paths(shard.number, len(self._shards))
+                    is_staged = isinstance(shard.file.current_path, RemotePath)
+                    if is_staged and isinstance(target, RemotePath):
+                        copied.append(target)
+                    shard.file.publish(path, target, sync=self._options.sync)
+        except BaseException:
+            with contextlib.suppress(OSError):  # of a store that fails
+                for target in copied:
+                    if target not in self._replaced:
+                        delete(target)
+            raise
         self.files = [shard.file.path for shard in self._shards]
         written = {self._real(path) for path in self.files}
         rest = [path for path in self._replaced if self._real(path) not in written]
