@@ -293,6 +293,34 @@ def test_urls_of_the_hub(hub: HubRepository, url: str, path: str) -> None:
     assert paths[0] == f"/{path}"
 
 
+@pytest.mark.parametrize("root", ["hf://user/name", "hf://models/user/name"])
+def test_a_glob_of_a_model(hub: HubRepository, root: str) -> None:
+    for key, data in FILES.items():
+        hub.put(key, data)
+    found = expand(f"{root}/d/*", storage_options=hub.options)
+    assert found == [f"{root}/{key}" for key in KEYS]
+
+
+@pytest.mark.parametrize("token", [None, True])
+def test_the_token_of_a_login(
+    hub: HubRepository, token: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.put("a.tfrecord", file(0))
+    hub.is_open = False
+    options = {"endpoint": hub.options["endpoint"], "token": token}
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: hub.token)
+    assert expand(hub.url("a.tfrecord"), storage_options=options)
+
+    def fail() -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr("huggingface_hub.get_token", fail)
+    with pytest.raises(PermissionError):
+        expand(hub.url("a.tfrecord"), storage_options=options)
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    assert expand(hub.url("a.tfrecord"), storage_options=options)
+
+
 def test_an_upload_has_a_weak_version_if_its_tag_is_weak(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     with store_server("gs") as bucket:

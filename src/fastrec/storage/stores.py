@@ -9,7 +9,6 @@ contain credentials, so errors quote at most the first line, without URLs and op
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import math
@@ -112,9 +111,11 @@ class Store:
 
     def __init__(self, root: str, options: StorageOptions) -> None:
         """Open the store at the URL `root`, which may contain credentials."""
+        scheme = self._scheme = root.partition("://")[0]
+        if scheme == "hf":  # neither the Hub nor fsspec accepts this part
+            root = root.replace("//models/", "//", 1)
         self._root, self._options = root, options
         self.has_secrets = redacted(root) != root
-        scheme = self._scheme = root.partition("://")[0]
         if scheme in ("file", "local"):
             raise ValueError(
                 f"a {scheme}:// URL must name a local file, such as file:///a.tfrecord"
@@ -463,12 +464,14 @@ def _file_system(scheme: str, root: str, options: StorageOptions) -> Callable[[]
 def _hub_options(named: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of the Hugging Face Hub from `named`, and return all of them."""
     endpoint, token = named.pop("endpoint", None), named.pop("token", None)
-    if token is None:
+    if token is None or token is True:
         token = os.environ.get("HF_TOKEN")
-        with contextlib.suppress(ImportError):  # also reads the file of a login
+        try:  # this also reads the file of a login, or requests a token
             from huggingface_hub import get_token
 
             token = get_token()
+        except Exception as error:  # noqa: BLE001 (of any type)
+            _log.info("cannot get a token of the Hub: %s", type(error).__name__)
     default = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     return {"endpoint": endpoint or default, "token": token}
 

@@ -148,7 +148,6 @@ def hub_url(root: str, endpoint: str) -> str:
     from urllib.parse import quote, unquote
 
     name, _, revision = root.partition("://")[2].partition("@")
-    name = name.removeprefix("models/")
     revision = "" if name.startswith("buckets/") else revision or "main"
     tail = revision and "/" + quote(unquote(revision), safe="")
     return f"{endpoint.rstrip('/')}/{name}/resolve{tail}"
