@@ -215,10 +215,7 @@ class TFRecordsDatasink(Datasink):
 
 @contextlib.contextmanager
 def staging(
-    names: ShardNames,
-    *,
-    overwrite: bool,
-    sync: bool,
+    names: ShardNames, *, overwrite: bool, sync: bool
 ) -> Iterator[tuple[str, ShardWriter]]:
     """Yield a staging directory next to the final files, and a writer of `names`.
 
