@@ -38,7 +38,8 @@ from children import Child, run_python
 from columns import Untyped, open_dataset, snapshot
 from fastrec import _core
 from fastrec.loader import decoder
-from fastrec.storage import index
+from fastrec.loader import options as loader_options
+from fastrec.storage import index, stream_readers
 from oracle import example, frame, header, tfrecord_file
 
 Check = Callable[[], None]
@@ -586,6 +587,30 @@ def test_a_failed_start_leaves_no_thread(
     with pytest.raises(TypeError):
         next(iter(ds.loader(4, num_threads=2)))
     threads_end()
+
+
+@pytest.mark.parametrize(
+    ("num_threads", "n_readers"), [(None, 2), (0, 1), (1, 2), (2, 2), (8, 9)]
+)
+def test_the_caller_determines_the_number_of_threads(
+    ds: Untyped,
+    monkeypatch: pytest.MonkeyPatch,
+    num_threads: int | None,
+    n_readers: int,
+) -> None:
+    """More threads than CPUs help if they wait for a file server."""
+    for module in (decoder, loader_options):
+        monkeypatch.setattr(module, "default_num_threads", lambda: 2)
+    started = []
+    open_streams = stream_readers.byte_streams
+
+    def note(files: Untyped, **options: Untyped) -> Untyped:
+        started.append(options["n_readers"])
+        return open_streams(files, **options)
+
+    monkeypatch.setattr(stream_readers, "byte_streams", note)
+    assert numbers(ds.loader(N, num_threads=num_threads)) == [list(range(N))]
+    assert started == [n_readers]
 
 
 @pytest.mark.parametrize("n_started", [0, 1])

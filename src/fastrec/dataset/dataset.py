@@ -643,8 +643,9 @@ class Dataset:
         num_threads : int, optional
             Native threads that decode in the background; 0 decodes inside ``next()``. By
             default one per CPU that this process may use, divided by
-            ``$LOCAL_WORLD_SIZE``. Streamed files use one more thread, and `num_threads`
-            threads to decompress, at most one per file. Batches do not depend on this.
+            ``$LOCAL_WORLD_SIZE``. Streamed files use one more thread, unless they are
+            local and this is the default. The same number of threads decompress, at most
+            one per file. Batches do not depend on this.
         prefetch : int, optional
             Batches to prepare ahead of the current one; by default ``num_threads + 2``,
             plus ``transform_threads + 1`` with a transform. (`fastrec.per_row` works on

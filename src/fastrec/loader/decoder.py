@@ -269,8 +269,8 @@ def _streaming_pipeline(
 
     To reach that step, the pipeline decompresses earlier records again; without a
     Window, it skips files that end before the step. ``num_threads + 1`` threads
-    decompress and the same number decode, because the consumer does not decode. More
-    threads than CPUs help only if they wait for a remote store.
+    decompress and the same number decode, because the consumer does not decode. The
+    default for local files is one less: as many as CPUs.
     """
     from fastrec.storage.stream_readers import byte_streams
 
@@ -293,9 +293,8 @@ def _streaming_pipeline(
     of_core = options.source.to_core()
     counts = None if plan is None else sources.scans()
     readers = sources.readers
-    n_threads = options.num_threads + 1
-    if readers is None:
-        n_threads = min(n_threads, default_num_threads())
+    is_default = options.num_threads == default_num_threads()
+    n_threads = options.num_threads + (readers is not None or not is_default)
     with byte_streams(
         [files[i] for i in order],
         counters=None if readers is None else readers.counters,
