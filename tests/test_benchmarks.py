@@ -10,6 +10,7 @@ Method
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -138,3 +139,27 @@ def test_a_reader_is_verified_before_it_is_timed(tmp_path: Path) -> None:
 
     assert other.returncode == 1
     assert "failed: MismatchError" in other.stdout
+
+
+def test_a_peer_that_cannot_be_compiled_is_missing(tmp_path: Path) -> None:
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from peers import limit
+from peers.reader import MissingPeerError
+try:
+    limit.compiled()
+except MissingPeerError as error:
+    print(error)
+"""
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\nexit 1\n")
+    compiler.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", program, BENCHMARKS],
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith("needs a C++ compiler"), done.stderr

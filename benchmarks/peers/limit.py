@@ -36,8 +36,8 @@ def compiled() -> ctypes.CDLL:
         command = ["c++", "-std=c++20", "-O3", "-shared", "-fPIC", f"-I{CORE}"]
         try:
             subprocess.run([*command, "-o", library, *sources], check=True)
-        except FileNotFoundError:
-            msg = "needs a C++ compiler"
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            msg = f"needs a C++ compiler for C++20: {error}"
             raise MissingPeerError(msg) from None
         return ctypes.CDLL(str(library))
 
@@ -66,7 +66,11 @@ class PeerReader(Reader):
         return self.batches()
 
     def batches(self) -> Iterator[int]:
-        """Fill one batch after another; a batch may continue in the next file."""
+        """Fill one batch after another.
+
+        A batch may continue in the next file: there, its payloads are copied to the
+        beginning of the same memory again, which costs the same.
+        """
         target, room = self.target.ctypes, ctypes.c_size_t(self.target.size)
         n_left = self.batch_size
         for source in self.sources:
