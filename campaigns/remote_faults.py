@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import os
 import random
@@ -141,7 +142,7 @@ def read(way: str, server: ObjectServer, expected: Rows, *, hostile: bool) -> st
 def cutting_proxy(
     target: tuple[str, int], rng: random.Random, injected: Counter[str]
 ) -> Iterator[str]:
-    """Forward connections to `target`; cut or refuse some of them at random."""
+    """Forward connections to `target`; cut or refuse some at random, and the first."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def forward(source: socket.socket, sink: socket.socket, most: int | None) -> None:
@@ -176,9 +177,9 @@ def cutting_proxy(
 
     def accept() -> None:
         with suppress(OSError):
-            while True:
+            for number in itertools.count():
                 client, _ = listener.accept()
-                if rng.random() < 0.1:
+                if number == 0 or rng.random() < 0.1:
                     injected["503"] += 1
                     with client:
                         client.recv(65536)
