@@ -64,8 +64,7 @@ def joined_names(paths: Sequence[str]) -> bytes:
 
 def index_path(path: str, index_dir: str | os.PathLike[str] | None = None) -> Path:
     """Return the path of the index file for the single file at `path`."""
-    name = hashed_name(Scope.of([path]).key)
-    return IndexPlace(index_dir).folder() / f"{name}.frecidx"
+    return IndexPlace(index_dir).file(Scope.of([path]).key)
 
 
 class IndexPlace(NamedTuple):
@@ -84,6 +83,10 @@ class IndexPlace(NamedTuple):
             return cache_dir() / "index"
         return Path(local_directory("index_dir", self.index_dir))
 
+    def file(self, path: str, part: str = "") -> Path:
+        """Return the path of the index file for a file or, with "/", a directory."""
+        return self.folder() / f"{hashed_name(path)}{part}.frecidx"
+
     def path(self, scope: Scope) -> Path | RemotePath:
         """Return the path of the index file for the files of `scope`."""
         if self.is_next_to_data:
@@ -96,11 +99,10 @@ class IndexPlace(NamedTuple):
                     "one bucket"
                 )
             return path
-        name = hashed_name(scope.key)
-        if self.part is not None:
-            rank, world_size = self.part
-            name = f"{hashed_name(scope.directory + os.sep)}.{rank}-of-{world_size}"
-        return self.folder() / f"{name}.frecidx"
+        if self.part is None:
+            return self.file(scope.key)
+        rank, world_size = self.part
+        return self.file(scope.directory + os.sep, f".{rank}-of-{world_size}")
 
     def candidates(self, scope: Scope) -> Iterator[tuple[Path, bytes, bool]]:
         """Yield the local index files that may contain the indexes of a whole scope.
@@ -110,13 +112,13 @@ class IndexPlace(NamedTuple):
         """
         from pathlib import Path
 
-        own = self.folder() / f"{hashed_name(scope.key)}.frecidx"
+        own = self.file(scope.key)
         yield own, scope.names_in(own), False
         for directory, names in scope.above():
             next_to_data = Path(directory, NEXT_TO_DATA)
             if scope.remote is None and os.path.lexists(next_to_data):
                 yield next_to_data, names, True
-            cached = self.folder() / f"{hashed_name(directory + os.sep)}.frecidx"
+            cached = self.file(directory + os.sep)
             if cached != own and os.path.lexists(cached):
                 yield cached, names, False
 
