@@ -391,8 +391,7 @@ def has_ranges(path: str, counters: RequestCounters | None = None) -> bool:
 
     A listing does not show it, so the first listed object of a store is requested.
     """
-    entry = path.entry if isinstance(path, RemotePath) else None
-    if entry is None or not isinstance(path, RemotePath):
+    if not isinstance(path, RemotePath) or (entry := path.entry) is None:
         return True
     if entry.has_ranges is None and not path.store.has_ranges:
         try:
