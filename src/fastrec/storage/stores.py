@@ -84,7 +84,7 @@ class Entry(NamedTuple):
     tag: str = ""  # the ETag or the modification time; "" if the server sends neither
     is_weak: bool = False  # whether another version may have the same tag
     encoding: str = ""  # Content-Encoding, such as "gzip"
-    has_ranges: bool | None = None  # None if a listing, which does not show it
+    has_ranges: bool | None = None  # whether parts can be read; None if unknown
 
     @property
     def version(self) -> Version:
