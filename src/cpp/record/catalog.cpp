@@ -54,18 +54,23 @@ Place Catalog::locate(std::uint64_t record) const {
 }
 
 void Catalog::locate(std::span<const std::uint64_t> records, FrameRuns* frames) const {
-  std::vector<Place> places;
-  places.reserve(records.size());
+  struct Entry {
+    std::size_t file;
+    std::uint64_t record;  // in the file
+  };
+  std::vector<Entry> entries;
+  entries.reserve(records.size());
   std::size_t file = 0;
   for (const std::uint64_t record : records) {
-    places.push_back(find(record, file));
-    file = places.back().file;
-    (*indexes_)[file].prefetch(places.back().record);
+    const Place place = find(record, file);
+    file = place.file;
+    (*indexes_)[file].prefetch(place.record);
+    entries.push_back({file, place.record});
   }
-  frames->lengths.reserve(frames->size() + places.size());
-  for (Place& place : places) {
-    place.frame = (*indexes_)[place.file].frame(place.record);
-    frames->add(place);
+  frames->lengths.reserve(frames->size() + entries.size());
+  for (const Entry& entry : entries) {
+    const Frame frame = (*indexes_)[entry.file].frame(entry.record);
+    frames->add({entry.file, entry.record, frame, indexes_.get()});
   }
 }
 
