@@ -210,8 +210,7 @@ class Store:
             if _status_of(error) not in (0, 416) or "kind: " in str(error):
                 raise
             entry = _obstore_entry(self._reading.get(key).meta)
-            is_whole = re.search(_WHOLE, str(error)) is not None
-            if entry.size and (self.has_ranges or not is_whole):
+            if entry.size and (self.has_ranges or not re.search(_WHOLE, str(error))):
                 raise
             return b"", entry._replace(has_ranges=not entry.size)
 
