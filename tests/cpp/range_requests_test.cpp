@@ -22,8 +22,12 @@
 #include "base/interrupt.h"
 #include "claim_steps.h"
 #include "file/file_view.h"
+#include "loader/claims.h"
+#include "loader/order.h"
 #include "loader/walked_claims.h"
 #include "places.h"
+#include "record/catalog.h"
+#include "record/index.h"
 #include "record/reader.h"
 #include "record/scan.h"
 #include "records.h"
@@ -468,7 +472,8 @@ std::vector<std::string> payloads(std::size_t n, std::size_t n_bytes_max) {
 
 class StoreTest : public ::testing::Test {
  protected:
-  std::shared_ptr<FileTable> open(std::vector<std::string> files, RangeLimits limits) {
+  std::shared_ptr<FileTable> open(std::vector<std::string> files, RangeLimits limits,
+                                  int n_fetchers = 2) {
     files_ = std::move(files);
     std::vector<FileIdentity> versions;
     for (const std::string& file : files_) versions.push_back({file.size(), 7});
@@ -477,7 +482,7 @@ class StoreTest : public ::testing::Test {
     auto table = std::make_shared<FileTable>(
         names, std::vector<Io>{Io::kRanges}, std::vector<std::string>(),
         std::numeric_limits<std::uint64_t>::max(), requests);
-    fetchers_.emplace(requests.get(), &files_, 2);
+    fetchers_.emplace(requests.get(), &files_, n_fetchers);
     requests_ = requests;  // outlives the fetchers
     return table;
   }
@@ -542,6 +547,29 @@ TEST_F(StoreTest, ReadersReadShuffledRecords) {
     ASSERT_FALSE(reader.next(&payload));
     ASSERT_EQ(as_text(payload), records[place.record]);
   }
+}
+
+TEST_F(StoreTest, AStepIsRequestedBeforeTheStepsAfterIt) {
+  constexpr std::uint64_t kRecords = 5'000, kBatchSize = 64, kFrameBytes = 1'016;
+  const std::string file =
+      file_of(std::vector<std::string>(kRecords, std::string(1'000, 'x')));
+  ScanProgress progress;
+  std::vector<Index> indexes;
+  indexes.push_back(Index::build(*open({file}, {})->open(0), 1, &progress));
+  // Each record is a range.
+  const auto table = open({file}, {.range_bytes = kFrameBytes}, 0);
+  const IndexedClaims claims(table, std::make_shared<const Catalog>(std::move(indexes)),
+                             std::make_shared<const ShuffledOrder>(kRecords, 1),
+                             {.n_positions = kRecords, .batch_size = kBatchSize}, 0);
+  Claim claim;
+  claim.step = 3;
+  claims.locate(&claim);
+  for (const FrameRun& run : claim.frames.runs) {
+    for (std::uint64_t begin = run.begin; begin < run.end; begin += kFrameBytes) {
+      EXPECT_EQ(take(*requests_).value_or(RangeRequest()).begin, begin);
+    }
+  }
+  EXPECT_TRUE(take(*requests_));  // of the next step
 }
 
 TEST_F(StoreTest, AWalkToTheEndFindsTheOffsets) {

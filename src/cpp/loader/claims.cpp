@@ -71,7 +71,7 @@ void IndexedClaims::locate(Claim* claim) const {
   if (is_in_order && grid_.world_size == 1) {
     read_window_.read_ahead(frames.runs.back().file, frames.runs.back().end);
   } else if (files_->requests() != nullptr) {
-    announce_steps_after(*claim);
+    announce_steps_from(*claim);
   }
 }
 
@@ -93,9 +93,9 @@ void IndexedClaims::locate_step(std::uint64_t step, FrameRuns* frames) const {
   catalog_->locate(numbers, frames);
 }
 
-// Prefetches the records of the steps after `claim`: a remote store needs many requests
-// in flight. If another thread is doing so, returns at once.
-void IndexedClaims::announce_steps_after(const Claim& claim) const {
+// Prefetches the records of `claim` and of the steps after it: a remote store needs many
+// requests in flight. If another thread is doing so, returns at once.
+void IndexedClaims::announce_steps_from(const Claim& claim) const {
   const std::unique_lock lock(announce_mutex_, std::try_to_lock);
   if (!lock) return;
   // The memory for ranges holds about this many steps of the largest size so far.
@@ -106,7 +106,7 @@ void IndexedClaims::announce_steps_after(const Claim& claim) const {
       std::min(kMaxRangesAhead / std::max<std::uint64_t>(1, claim.frames.runs.size()),
                files_->requests()->ahead_bytes() / step_bytes_max_) +
       1;
-  announced_end_ = std::max(announced_end_, claim.step + 1);
+  announced_end_ = std::max(announced_end_, claim.step);
   const std::uint64_t end = std::min(
       {grid_.n_steps(), claim.step + 1 + n_ahead, announced_end_ + kMaxNewSteps});
   for (; announced_end_ < end; ++announced_end_) {

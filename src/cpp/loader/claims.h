@@ -87,7 +87,7 @@ class IndexedClaims final : public Claims {
 
  private:
   void locate_step(std::uint64_t step, FrameRuns* frames) const;
-  void announce_steps_after(const Claim& claim) const;
+  void announce_steps_from(const Claim& claim) const;
 
   std::shared_ptr<FileTable> files_;
   std::shared_ptr<const Catalog> catalog_;
