@@ -36,6 +36,7 @@ void register_records(py::module_& m);
 void register_rows(py::module_& m);
 void register_features(py::module_& m);
 void register_held_lock(py::module_& m);
+void register_kept(py::module_& m);
 void register_loader(py::module_& m);
 void register_order(py::module_& m);
 void register_ranges(py::module_& m);

@@ -149,6 +149,7 @@ PYBIND11_MODULE_EXEC(_core_of_main, m) {
   register_survey(m);
   register_order(m);
   register_ranges(m);
+  register_kept(m);
   register_loader(m);
   register_writer(m);
 }

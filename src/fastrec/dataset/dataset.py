@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import operator
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.arrays.batch import Batch, Row, n_rows, row_of, rows_of
+from fastrec.arrays.batch import Batch, Row, concat_columns, n_rows, row_of, rows_of
 from fastrec.caller_warnings import warn_caller
 from fastrec.dataset.records import (
     Records,
@@ -24,10 +25,12 @@ from fastrec.dataset.records import (
 from fastrec.display import as_text, table
 from fastrec.errors import Error, SchemaError, hint_by_number
 from fastrec.features.fixed import any_width_columns, without_padding
+from fastrec.features.image import is_random
 from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.missing import absence
 from fastrec.features.schema import Features, Schema, schema_or_names
 from fastrec.hints import checked_names, missing_attribute, no_column
+from fastrec.kept.key import Kept
 from fastrec.loader.collate import Collator, OnTransformError
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
@@ -40,8 +43,14 @@ from fastrec.options import (
     positive_int,
     rows_per_batch,
 )
-from fastrec.sources.selection import Numbers, check_fractions, divided, even_bounds
-from fastrec.sources.source import Source
+from fastrec.sources.selection import (
+    Numbers,
+    check_fractions,
+    divided,
+    divided_strata,
+    even_bounds,
+)
+from fastrec.sources.source import Reading, Source
 from fastrec.storage.paths import versions_of
 from fastrec.tasks import renew_after_fork
 from fastrec.transforms.batch_info import BatchInfo
@@ -396,6 +405,8 @@ class Dataset:
         SchemaError
             If the features are invalid, or all arguments are None.
         """
+        if self._source.is_keeping:
+            raise TypeError("call with_features() before cache()")
         schema, names = schema_or_names(features, context_features, sequence_features)
         if schema is None and names is None:
             raise SchemaError(
@@ -422,6 +433,9 @@ class Dataset:
         if not len(names):
             raise ValueError("select_columns() requires at least one name")
 
+        if self._source.is_keeping:
+            return Dataset(self._source.with_kept_columns(tuple(names)), self._transforms)
+
         def selected(schema: Schema) -> Schema:
             missing = [name for name in names if name not in schema]
             if missing:
@@ -431,7 +445,9 @@ class Dataset:
         source = self._source.with_schema(selected)
         return Dataset(source, self._transforms)
 
-    def with_transform(self, transform: Transform) -> Dataset:
+    def with_transform(
+        self, transform: Transform, *, cache_key: str | None = None
+    ) -> Dataset:
         """Return a dataset that calls `transform` on every batch it reads.
 
         Parameters
@@ -440,8 +456,90 @@ class Dataset:
             ``transform(batch)`` or ``transform(batch, info)``, as for `loader`. It runs
             after the dataset's earlier transforms and before the loader's. When
             single rows are read, its batches have one or a few rows.
+        cache_key : str, optional
+            Identifies the transform in `cache`, which keeps its results. Change it
+            whenever the results change.
         """
-        return Dataset(self._source, (*self._transforms, CheckedTransform(transform)))
+        checked = CheckedTransform(transform, cache_key)
+        return Dataset(self._source, (*self._transforms, checked))
+
+    @checked_names
+    def cache(
+        self,
+        directory: str | os.PathLike[str],
+        columns: Sequence[str] | None = None,
+    ) -> Dataset:
+        """Return a dataset that keeps its rows in a directory once they are decoded.
+
+        Loaders of the returned dataset keep each row that they decode, after the
+        transforms so far, and copy the row from the directory in later epochs. Every
+        row is verified with a checksum while it is copied. Later transforms, such as
+        random crops, run in every epoch. Order, ranks and resuming do not change.
+
+        Any epoch fills the directory, in any order, and so do several processes at once.
+        A row that was not written completely is decoded again. If the disk is full, a
+        warning is issued and reading continues. The directory has one ``.npy`` file per
+        column of fixed shape, and two for others.
+
+        Parameters
+        ----------
+        directory : path-like
+            A local directory for the rows of this dataset only; created if needed. A
+            directory that cannot be written is only read.
+        columns : sequence of str, optional
+            The columns to keep and to return; by default all.
+
+        Raises
+        ------
+        TypeError
+            If the records are a mix, a transform has no `cache_key`, or, in a loader, a
+            column is not an array.
+        ValueError
+            If a spec or a transform is random; in a loader, if the files, features or
+            transforms are not those of the kept rows, or a column has rows of different
+            shapes.
+
+        Examples
+        --------
+        >>> ds = fr.open("*.tfrecord", {"image": fr.Image((224, 224), "resize")})
+        ... # doctest: +SKIP
+        >>> loader = ds.cache("kept").loader(256, shuffle=True)  # doctest: +SKIP
+        """
+        source = self._source
+        if source.is_mixed:
+            raise TypeError("cannot keep the rows of a mix; call cache() on its components")
+        if source.is_keeping:
+            raise TypeError("the rows of this dataset are already kept; call cache() once")
+        transforms = [*source.transforms, *self._transforms]
+        for transform in transforms:
+            name = transform.name.removesuffix("()")
+            if transform.is_random:
+                raise ValueError(
+                    f"{name} uses random numbers, so its results cannot be kept; call "
+                    "with_transform() after cache()"
+                )
+            if transform.cache_key is None:
+                raise TypeError(
+                    f"{name} has no cache_key; write with_transform(..., "
+                    f'cache_key="{name}-1") and change the key whenever its results change'
+                )
+        if any(is_random(reading.features or {}) for reading in source.given):
+            raise ValueError(
+                "images with random crops cannot be kept; keep larger images, and crop "
+                "them in a transform after cache()"
+            )
+        names = None if columns is None else tuple(columns)
+        is_joined = len(source.given) > 1
+
+        def keeping(i: int, reading: Reading) -> Reading:
+            path = os.path.join(directory, str(i)) if is_joined else directory
+            transforms = *reading.transforms, *self._transforms
+            keys = tuple(str(transform.cache_key) for transform in transforms)
+            kept = Kept(os.path.abspath(os.fspath(path)), names, keys)
+            return dataclasses.replace(reading, transforms=transforms, kept=kept)
+
+        given = tuple(itertools.starmap(keeping, enumerate(source.given)))
+        return Dataset(dataclasses.replace(source, given=given))
 
     # Records.
 
@@ -504,7 +602,7 @@ class Dataset:
         self._source.check_selectable()
         read = self
         if columns is not None:
-            read = Dataset(self._source).select_columns(columns)._without_transforms()
+            read = self._without_transforms().select_columns(columns)
 
         def filter(batch: Batch, info: BatchInfo) -> Batch:
             n, rows = n_rows(batch), info.positions
@@ -535,29 +633,82 @@ class Dataset:
             kept = [np.empty(0, np.int64), *(batch["rows"] for batch in loader)]
         return self.select(np.concatenate(kept))
 
+    def column(self, name: str) -> Any:
+        """Return one column of all rows, decoded on all threads.
+
+        Other columns are not decoded if there are no transforms. Rows that `cache` keeps
+        are read from its directory.
+
+        Returns
+        -------
+        ndarray, BytesArray, RaggedArray or SparseArray
+            The column, in the array type that batches have, with one row per record.
+
+        Raises
+        ------
+        KeyError
+            If there is no such column.
+        Error
+            If a record cannot be read and ``on_error="raise"``. Rows that other policies
+            skip are missing.
+
+        Examples
+        --------
+        >>> labels = ds.column("label")  # doctest: +SKIP
+        >>> cats = ds.select(labels == 3)  # doctest: +SKIP
+        """
+        source = self._source
+        read = self
+        if not self._transforms and not (source.transforms and not source.is_keeping):
+            read = self.select_columns([name])
+        with read._table_loader(None) as loader:
+            parts = [batch[name] for batch in loader]
+        if not parts:
+            parts = [loader._empty_batch()[name]]
+        return concat_columns(parts)
+
     def split(
-        self, fractions: Sequence[float], *, seed: int = 0
+        self,
+        fractions: Sequence[float],
+        *,
+        seed: int = 0,
+        stratify: str | npt.ArrayLike | None = None,
     ) -> tuple[Dataset, ...]:
         """Split the records at random into one dataset per fraction.
 
         The parts are disjoint and keep the order of the records. The split depends only
-        on `seed` and the number of records.
+        on `seed`, the number of records and `stratify`.
 
         Parameters
         ----------
         fractions : sequence of float
             Fractions of the records, such as ``[0.9, 0.1]``; their sum is at most 1.
         seed : int, default 0
+        stratify : str or 1-D array, optional
+            A column, or one value per record: the records of each value are split
+            separately, so each part has the same fraction of each.
 
         Raises
         ------
         ValueError
-            If a fraction is negative or their sum exceeds 1.
+            If a fraction is negative or their sum exceeds 1, or `stratify` does not have
+            one value per record.
         """
         check_fractions(fractions)
         seed = non_negative_int("seed", seed, 2**64 - 1)
         self._source.check_selectable()
-        part_of = divided(len(self._source), fractions, seed)
+        if stratify is None:
+            part_of = divided(len(self._source), fractions, seed)
+        else:
+            values = self.column(stratify) if isinstance(stratify, str) else stratify
+            values = np.asarray(values)
+            if values.shape != (len(self),):
+                raise ValueError(
+                    f"stratify must have one value for each of {len(self):,} records, got "
+                    f"shape {values.shape}"
+                )
+            _, strata = np.unique(values, return_inverse=True)
+            part_of = divided_strata(strata, fractions, seed)
         return tuple(
             self.select(np.flatnonzero(part_of == part))
             for part in range(len(fractions))

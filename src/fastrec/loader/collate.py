@@ -9,6 +9,7 @@ calls the transforms of the whole dataset and of the loader.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -32,6 +33,15 @@ VALID = "__valid__"  # added column: False for padding and masked rows
 
 # (index of the reading, its columns, its rows in the batch or None for all)
 Parts: TypeAlias = "list[tuple[int, Batch, npt.NDArray[np.int64] | None]]"
+
+# Transforms a batch; returns it with the BatchInfo of the rows that were not skipped.
+Transformation: TypeAlias = "Callable[[Batch, BatchInfo], tuple[Batch, BatchInfo]]"
+
+# Reads the rows of a reading, some of which are kept: read(reading, info, transform),
+# where `transform` applies the transforms before rows are kept.
+ReadRows: TypeAlias = (
+    "Callable[[int, BatchInfo, Transformation], tuple[Batch, BatchInfo]]"
+)
 
 # The policies for rows whose transform raises, and for rows that cannot be read.
 OnTransformError: TypeAlias = Literal["raise", "skip", "mask"]
@@ -94,9 +104,17 @@ class Collator:
             + list(reading.transforms)
             for reading, decoder in zip(self._readings, self._decoders, strict=True)
         ]
+        self._n_before_kept = [
+            len(transforms) - len(reading.transforms) + len(reading.kept.transforms)
+            if reading.kept
+            else 0
+            for reading, transforms in zip(
+                self._readings, self._part_transforms, strict=True
+            )
+        ]
         self._part_columns: dict[str, str] = {}  # of the first part after transforms
         self._transforms = tuple(transforms)
-        self._has_part_transforms = any(self._part_transforms)
+        self._has_part_transforms = bool(any(self._part_transforms) or source.is_keeping)
         is_one = len(self._readings) == 1
         # Whether there are no transforms.
         self.is_plain = not self._transforms and not self._has_part_transforms
@@ -128,19 +146,23 @@ class Collator:
         return [*self._readings[0].schema._column_names(), *self._extra]
 
     def __call__(
-        self, parts: Parts, info: BatchInfo | None
+        self,
+        parts: Parts,
+        info: BatchInfo | None,
+        read: ReadRows | None = None,
     ) -> tuple[Batch, list[SkippedRow]]:
         """Return the collated batch, and the rows whose transforms raised an error.
 
-        `info` may be None if `is_identity` is true.
+        `info` may be None if `is_identity` is true. If `read` is set, it returns the
+        columns of the parts.
         """
         skipped: list[SkippedRow] = []
         if info is None:
             return parts[0][1], skipped
         if len(self._readings) == 1:
-            batch, info = self._transformed_part(*parts[0], info, skipped)
+            batch, info = self._transformed_part(*parts[0], info, skipped, read)
         else:
-            batch, info = self._joined(parts, info, skipped)
+            batch, info = self._joined(parts, info, skipped, read)
         if any(name in batch for name in self._extra):
             raise ValueError(
                 f"the loader adds the columns {list(self._extra)}, so transforms of "
@@ -162,13 +184,17 @@ class Collator:
         )
 
     def _joined(
-        self, parts: Parts, info: BatchInfo, skipped: list[SkippedRow]
+        self,
+        parts: Parts,
+        info: BatchInfo,
+        skipped: list[SkippedRow],
+        read: ReadRows | None,
     ) -> tuple[Batch, BatchInfo]:
         """Transform each part; return all rows in batch order and their BatchInfo."""
-        if len(parts) > 1:
+        if len(parts) > 1 and read is None:
             self._widen(parts)
         info = dataclasses.replace(info, _rows=np.arange(len(info.positions)))
-        done = [self._transformed_part(*part, info, skipped) for part in parts]
+        done = [self._transformed_part(*part, info, skipped, read) for part in parts]
         whole, info_of_whole = done[0]
         if len(done) > 1:
             for batch, _ in done[1:]:
@@ -192,11 +218,25 @@ class Collator:
         rows: npt.NDArray[np.int64] | None,
         info: BatchInfo,
         skipped: list[SkippedRow],
+        read: ReadRows | None,
     ) -> tuple[Batch, BatchInfo]:
         if rows is not None:
             info = info._of_rows(rows)
-        for transform in self._part_transforms[reading]:
-            batch, info = self._call(transform, batch, info, skipped)
+        kept = self._readings[reading].kept
+        n_before = self._n_before_kept[reading]
+        before, after = (
+            functools.partial(self._called, transforms, skipped=skipped)
+            for transforms in (
+                self._part_transforms[reading][:n_before],
+                self._part_transforms[reading][n_before:],
+            )
+        )
+        batch, info = (
+            before(batch, info) if read is None else read(reading, info, before)
+        )
+        if kept is not None:
+            batch = kept.chosen(batch)
+        batch, info = after(batch, info)
         # Check every part, so that an error does not depend on what a batch contains.
         if self._has_part_transforms and (len(self._readings) > 1 or self._extra):
             for name, column in batch.items():
@@ -211,6 +251,17 @@ class Collator:
                 columns = dict.fromkeys(batch, "present")
                 self._part_columns = self._part_columns or columns
                 check_columns(self._part_columns, columns)
+        return batch, info
+
+    def _called(
+        self,
+        transforms: Sequence[CheckedTransform],
+        batch: Batch,
+        info: BatchInfo,
+        skipped: list[SkippedRow],
+    ) -> tuple[Batch, BatchInfo]:
+        for transform in transforms:
+            batch, info = self._call(transform, batch, info, skipped)
         return batch, info
 
     def _call(

@@ -43,6 +43,8 @@ def plan_epoch(
     the first batch need not wait for it. For compressed files, the catalog is None.
     """
     source, planner = options.source, options.planner
+    if source.is_keeping:
+        source.files.check_random_access("cache()")
     if source.files.is_streamed:
         if not source.is_walkable:
             source.files.check_random_access("a mix or a choice of records")
@@ -51,7 +53,8 @@ def plan_epoch(
         can_walk = planner.is_whole_epoch and not needs_plan and not at.step
     else:
         can_walk = planner.is_whole_epoch and source.is_walkable and not at.step
-        can_walk = can_walk and not planner.shuffle and not source.is_indexed()
+        can_walk = can_walk and not (planner.shuffle or source.is_keeping)
+        can_walk = can_walk and not source.is_indexed()
     if can_walk:
         return None, None
     catalog = None if source.files.is_streamed else source.catalog()

@@ -18,6 +18,7 @@ from fastrec.features.missing import absence
 from fastrec.hints import no_column
 from fastrec.loader.collate import SkippedRow
 from fastrec.loader.decoder import BatchDecoder, plan_epoch
+from fastrec.loader.kept_decoder import KeptDecoder
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.plan import EpochPlan
 from fastrec.loader.prefetch import Delivered, Prefetcher, Source
@@ -194,7 +195,14 @@ class BatchIterator(Iterator[Any]):
         options, progress = self._options, self._progress
         if not self._plans:
             self._plans.append(plan_epoch(options, at))
-        decoder = BatchDecoder(options, self._pool, *self._plans[0], at, progress.times)
+        plan, catalog = self._plans[0]
+        decoder: Any
+        if options.source.is_keeping and plan is not None:
+            decoder = KeptDecoder(options, self._pool, plan, at, progress.times)
+        else:
+            decoder = BatchDecoder(
+                options, self._pool, plan, catalog, at, progress.times
+            )
         self._decoder, self._helping_ns, self._starving_ns = decoder, 0, 0
         if (readers := options.source.files.readers) is not None:
             self._fetched = readers.fetched()

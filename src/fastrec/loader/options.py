@@ -106,14 +106,15 @@ class LoaderOptions:
         is_per_row = all(t.is_per_row for t in (*source.transforms, *transforms))
         n_cpus, prefetch = default_num_threads(), given["prefetch"]
         memory_limit = given["memory_limit"]
-        n_transforming = n_cpus if source.is_decoding else 1
+        n_transforming = n_cpus if source.is_decoding or source.is_keeping else 1
         options = cls(
             source=source,
             planner=planner,
             transforms=transforms,
             num_threads=number("num_threads", n_cpus, _MAX_THREADS),
             transform_threads=number("transform_threads", n_transforming, _MAX_THREADS),
-            shares_rows=is_per_row or given["transform_threads"] is None,
+            shares_rows=(is_per_row or given["transform_threads"] is None)
+            and not source.is_keeping,
             prefetch=1
             if prefetch is None
             else positive_int("prefetch", prefetch, _MAX_PREFETCH),
@@ -134,7 +135,12 @@ class LoaderOptions:
     def has_transforms(self) -> bool:
         """Whether batches are transformed, or images or stored arrays are decoded."""
         source = self.source
-        return bool(self.transforms or source.transforms or source.is_decoding)
+        return bool(
+            self.transforms
+            or source.transforms
+            or source.is_decoding
+            or source.is_keeping
+        )
 
     @property
     def n_transforming(self) -> int:

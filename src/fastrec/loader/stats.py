@@ -54,6 +54,9 @@ class LoaderStats:
     starved_s : float
         Seconds in which no decoded batch was ready for `transform_threads`, so a thread
         waited for a batch or decoded a batch itself.
+    n_kept : int
+        Records that were read from kept rows instead of being decoded; see
+        `Dataset.cache`.
     n_bytes_fetched : int
         Bytes fetched from remote stores, including bytes read ahead.
     n_retries : int
@@ -71,6 +74,7 @@ class LoaderStats:
     consuming_s: float = 0.0
     transform_s: float = 0.0
     starved_s: float = 0.0
+    n_kept: int = 0
     n_bytes_fetched: int = 0
     n_retries: int = 0
     fetching_s: float = 0.0
@@ -163,6 +167,7 @@ class Times:
     consuming_ns: int = 0
     transform_ns: int = 0
     starving_ns: int = 0
+    n_kept: int = 0
     # Bytes fetched, requests repeated, and ns that readers waited for a remote store.
     fetched: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(3, np.int64)
@@ -183,6 +188,7 @@ class Times:
             self.consuming_ns / 1e9,
             self.transform_ns / 1e9,
             self.starving_ns / 1e9,
+            self.n_kept,
             n_bytes_fetched,
             n_retries,
             fetching_ns / 1e9,

@@ -110,3 +110,15 @@ def divided(
             positions = np.arange(first, min(first + _CHUNK_POSITIONS, end))
             part_of[order.records(positions)] = part
     return part_of
+
+
+def divided_strata(
+    strata: npt.NDArray[np.intp], fractions: Sequence[float], seed: int
+) -> npt.NDArray[np.signedinteger[Any]]:
+    """Assign the records of each stratum to random parts, as `divided` does."""
+    part_of = divided(0, fractions, seed)
+    part_of = np.full(len(strata), -1, part_of.dtype)
+    order = np.argsort(strata, kind="stable")
+    for records in np.split(order, np.cumsum(np.bincount(strata))[:-1]):
+        part_of[records] = divided(len(records), fractions, seed)
+    return part_of

@@ -14,6 +14,7 @@ from fastrec.errors import CorruptionError
 from fastrec.features import infer
 from fastrec.features.image import encoded_of
 from fastrec.features.schema import Schema, check_columns
+from fastrec.kept.key import Kept
 from fastrec.on_error import ErrorPolicy
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.selection import Numbers, Pieces, chosen, shifted
@@ -32,6 +33,7 @@ class Reading:
     names: tuple[str | bytes, ...] | None = None  # features to infer; None means all
     transforms: tuple[CheckedTransform, ...] = ()  # applied before datasets are joined
     record_counts: tuple[int, ...] | None = None  # of each file, according to metadata
+    kept: Kept | None = None  # after the first transforms, one for each of its keys
 
     @property
     def schema(self) -> Schema:
@@ -41,7 +43,7 @@ class Reading:
 
     def gives_columns_of(self, other: Reading) -> bool:
         """Return whether both readings have equal columns, so rows can share arrays."""
-        return self.transforms == other.transforms and (
+        return (self.transforms, self.kept) == (other.transforms, other.kept) and (
             self.schema is other.schema
             or self.schema._columns() == other.schema._columns()
         )
@@ -131,13 +133,27 @@ class Source:
         )
 
     def without_transforms(self) -> Source:
-        """Return a source of the same records, without transforms."""
-        return self.changed(lambda reading: replace(reading, transforms=()))
+        """Return a source of the same records, without transforms and kept rows."""
+        return self.changed(lambda reading: replace(reading, transforms=(), kept=None))
+
+    def with_kept_columns(self, names: tuple[str, ...]) -> Source:
+        """Return a source of the same rows, with only some of the kept columns."""
+
+        def changed(reading: Reading) -> Reading:
+            kept = reading.kept and replace(reading.kept, selected=names)
+            return replace(reading, kept=kept)
+
+        return self.changed(changed)
 
     @property
     def transforms(self) -> list[CheckedTransform]:
         """The transforms of all files."""
         return [fn for reading in self.given for fn in reading.transforms]
+
+    @property
+    def is_keeping(self) -> bool:
+        """Whether rows of any file are kept in a directory."""
+        return any(reading.kept for reading in self.given)
 
     @property
     def is_decoding(self) -> bool:
@@ -271,7 +287,7 @@ class Source:
         The numbers of records in these files are not checked.
         """
         of_files = [
-            replace(reading, n_files=1, record_counts=None)
+            replace(reading, n_files=1, record_counts=None, kept=None)
             for reading in self._readings_of_files()
             for _ in range(reading.n_files)
         ]
@@ -462,7 +478,7 @@ class Source:
 
     def row_places(self, records: Numbers, context: str) -> Places:
         """Return the `Places` of `records`, for error messages."""
-        return Places(self.files.files, self.places(records), context)
+        return Places(self.files.files, partial(self.places, records), context)
 
     def extra_columns(self) -> dict[str, Extra]:
         """Return the additional columns: functions of a BatchInfo, by column name."""

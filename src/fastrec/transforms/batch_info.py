@@ -16,28 +16,47 @@ from fastrec.tasks import TaskPool
 
 _N_COLUMNS = 4  # file, record in the file, begin and end of its frame
 
+_Locations: TypeAlias = npt.NDArray[np.int64]
 
-@dataclass(frozen=True)
+
 class Places:
-    """The location of each row of a batch: file, record and byte offsets."""
+    """The location of each row of a batch: file, record and byte offsets.
 
-    files: Sequence[str]
-    # Per row: file, record in the file, begin and end of its frame. An end of -1 is
-    # unknown. Four values of -1 are a padding row.
-    numbers: npt.NDArray[np.int64]
-    context: str  # " of step 3 of epoch 0"; "" for records that are read by number
+    `numbers` has for each row: file, record in the file, begin and end of its frame. An
+    end of -1 is unknown. Four values of -1 are a padding row. It may be a function that
+    returns the array, called when the locations are first needed. `context` is a text
+    such as " of step 3 of epoch 0", or "" for records that are read by number.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        numbers: _Locations | Callable[[], _Locations],
+        context: str,
+    ) -> None:
+        self.files = files
+        self._numbers = numbers
+        self.context = context
+
+    @property
+    def numbers(self) -> _Locations:
+        """The locations, an array of shape (rows, 4)."""
+        if callable(self._numbers):
+            self._numbers = self._numbers()
+        return self._numbers
 
     def padded(self, n_rows: int) -> Places:
         """Return the places, padded to `n_rows` rows."""
-        n_missing = n_rows - len(self.numbers)
-        if not n_missing:
-            return self
-        padding = np.full((n_missing, _N_COLUMNS), -1, np.int64)
-        return dataclasses.replace(self, numbers=np.append(self.numbers, padding, 0))
+
+        def numbers() -> _Locations:
+            padding = np.full((n_rows - len(self.numbers), _N_COLUMNS), -1, np.int64)
+            return np.append(self.numbers, padding, 0)
+
+        return Places(self.files, numbers, self.context)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Places:
         """Return the places of the given rows."""
-        return dataclasses.replace(self, numbers=self.numbers[rows])
+        return Places(self.files, lambda: self.numbers[rows], self.context)
 
     def note_batch(self, error: BaseException, what: str) -> None:
         """Add a note to `error` with `what` and the first and last row's location."""

@@ -43,6 +43,11 @@ class PerRow:
         self._rng = argument_style(function, "rng")
 
     @property
+    def is_random(self) -> bool:
+        """Whether the function asks for a random generator."""
+        return self._rng is not None
+
+    @property
     def name(self) -> str:
         """The transform's name in error messages."""
         return f"per_row({name_of(self._function)})"

@@ -19,9 +19,10 @@ Transform: TypeAlias = Callable[..., Mapping[str, Any]]
 class CheckedTransform:
     """A caller's transform, with validation of its result."""
 
-    def __init__(self, transform: Any) -> None:
+    def __init__(self, transform: Any, cache_key: str | None = None) -> None:
         if not callable(transform):
             raise TypeError(f"transform must be callable, got {transform!r}")
+        self.cache_key = cache_key
         self._transform = transform
         self._info = argument_style(transform, "info")
         # Whether it is part of reading, so `on_error` applies, not `on_transform_error`.
@@ -31,6 +32,11 @@ class CheckedTransform:
         self.name: str = f"{name_of(transform)}()"  # for errors
         if self.is_per_row:
             self.name = self._transform.name
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the transform asks for random numbers."""
+        return isinstance(self._transform, PerRow) and self._transform.is_random
 
     @property
     def needs_info(self) -> bool:
