@@ -50,7 +50,7 @@ PYTHON_ROOMS = [
         "tasks",
     ),
     *("arrays", "features", "on_error", "transforms"),
-    *("storage", "example", "arrow"),
+    *("storage", "example", "arrow", "kept"),
     *("sources", "writer", "tfds"),
     *("loader", "samplers"),
     "dataset",

@@ -329,6 +329,27 @@ class Block(_MadeByCore):
     def memory(self) -> NDArray[np.uint8] | None: ...
 
 @final
+class RowFile(metaclass=_Pybind11Type):
+    def __init__(self, path: str) -> None: ...
+    def copy(
+        self,
+        numbers: NDArray[np.int64],
+        bounds: NDArray[np.int64],
+        target: NDArray[Any],
+    ) -> NDArray[np.uint32]: ...
+
+def copy_columns(
+    files: Sequence[RowFile],
+    first: int,
+    row_bytes: Sequence[int],
+    targets: Sequence[NDArray[Any] | None],
+    numbers: NDArray[np.int64],
+) -> NDArray[np.uint32]: ...
+def row_checksums(
+    data: NDArray[np.uint8], numbers: NDArray[np.int64], bounds: NDArray[np.int64]
+) -> NDArray[np.uint32]: ...
+
+@final
 class AtomicReference(Generic[_T], metaclass=_Pybind11Type):
     def __init__(self, value: _T) -> None: ...
     def load(self) -> _T: ...

@@ -434,7 +434,9 @@ class Dataset:
             raise ValueError("select_columns() requires at least one name")
 
         if self._source.is_keeping:
-            return Dataset(self._source.with_kept_columns(tuple(names)), self._transforms)
+            return Dataset(
+                self._source.with_kept_columns(tuple(names)), self._transforms
+            )
 
         def selected(schema: Schema) -> Schema:
             missing = [name for name in names if name not in schema]
@@ -507,9 +509,13 @@ class Dataset:
         """
         source = self._source
         if source.is_mixed:
-            raise TypeError("cannot keep the rows of a mix; call cache() on its components")
+            raise TypeError(
+                "cannot keep the rows of a mix; call cache() on its components"
+            )
         if source.is_keeping:
-            raise TypeError("the rows of this dataset are already kept; call cache() once")
+            raise TypeError(
+                "the rows of this dataset are already kept; call cache() once"
+            )
         transforms = [*source.transforms, *self._transforms]
         for transform in transforms:
             name = transform.name.removesuffix("()")

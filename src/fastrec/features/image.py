@@ -274,7 +274,9 @@ Encoded: TypeAlias = "Image | Raw | List"
 
 def is_random(features: Mapping[str | bytes, Spec]) -> bool:
     """Return whether any image is cropped at random."""
-    specs = [s.spec if isinstance(s, List) else s for s in encoded_of(features).values()]
+    specs = [
+        s.spec if isinstance(s, List) else s for s in encoded_of(features).values()
+    ]
     return any(isinstance(spec, Image) and spec.is_random for spec in specs)
 
 

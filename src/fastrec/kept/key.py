@@ -62,7 +62,7 @@ def encoded(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return ["array", value.dtype.str, [*value.shape], value.tobytes().hex()]
     if isinstance(value, np.generic):
-        return encoded(value[None])
+        return encoded(np.asarray(value))
     if isinstance(value, (bytes, bytearray)):
         return ["bytes", value.hex()]
     if isinstance(value, float):

@@ -145,12 +145,12 @@ def column_of(
             values = column_of(rest[1], parts, inner)
         return RaggedArray._wrap(values, inner.astype(rest[0], copy=False))
     if name == "sparse":
-        indices, inner = next(parts)
-        assert inner is not None
-        rows = np.repeat(np.arange(len(inner) - 1), np.diff(inner))
-        values = column_of(rest[1], parts, inner)
+        parts, of_rows = _first_splits(parts)
+        indices = next(parts).values
+        rows = np.repeat(np.arange(len(of_rows) - 1), np.diff(of_rows))
+        values = column_of(rest[1], parts, of_rows)
         indices = np.column_stack([rows, indices])
-        return SparseArray._wrap(indices, values, (len(inner) - 1, *rest[0]))
+        return SparseArray._wrap(indices, values, (len(of_rows) - 1, *rest[0]))
     return next(parts).values
 
 

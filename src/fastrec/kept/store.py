@@ -209,7 +209,7 @@ class _PartFile:
 
     path: Path
     kind: PartType
-    values: _core.RowFile | None = None
+    values: Any = None  # a _core.RowFile; of runs, opened when rows are read
     n_items: int = 0  # of runs: in the file when it was mapped
     runs: npt.NDArray[np.int64] | None = None  # the begin and end of each row
     rows: npt.NDArray[Any] | None = None  # of small rows, to be stored
@@ -417,13 +417,17 @@ def _arrays(
 ) -> list[Any]:
     """Return an uninitialized array of `n` rows or items of each type; None for None."""
     align = 64
-    sizes = [0 if kind is None else -(-n * kind.n_bytes // align) * align for kind in kinds]
+    sizes = [
+        0 if kind is None else -(-n * kind.n_bytes // align) * align for kind in kinds
+    ]
     memory: Any = pool.take(max(align, sum(sizes)))
     return [
         None
         if kind is None
         else np.ndarray((n, *kind.shape), kind.numpy_dtype, memory, begin)
-        for kind, begin in zip(kinds, itertools.accumulate(sizes, initial=0), strict=False)
+        for kind, begin in zip(
+            kinds, itertools.accumulate(sizes, initial=0), strict=False
+        )
     ]
 
 
@@ -480,7 +484,7 @@ def _consecutive(numbers: _Numbers) -> Iterator[tuple[int, int]]:
     """Yield the begin and end of each run of consecutive numbers."""
     ends = np.flatnonzero(np.diff(numbers) != 1) + 1
     bounds = [0, *ends.tolist(), len(numbers)]
-    yield from zip(bounds[:-1], bounds[1:], strict=True)
+    yield from itertools.pairwise(bounds)
 
 
 def _write(descriptor: int, data: Any, offset: int) -> None:

@@ -114,7 +114,9 @@ class Collator:
         ]
         self._part_columns: dict[str, str] = {}  # of the first part after transforms
         self._transforms = tuple(transforms)
-        self._has_part_transforms = bool(any(self._part_transforms) or source.is_keeping)
+        self._has_part_transforms = bool(
+            any(self._part_transforms) or source.is_keeping
+        )
         is_one = len(self._readings) == 1
         # Whether there are no transforms.
         self.is_plain = not self._transforms and not self._has_part_transforms
