@@ -79,7 +79,7 @@ TEST_F(RowFileTest, TheChecksumDependsOnTheNumberAndEveryByte) {
 
 TEST_F(RowFileTest, ColumnsShareAChecksumThatCoversThoseNotDelivered) {
   const RowFile file(path_);
-  for (const std::uint64_t row_bytes : {1, 4, 8, 13}) {
+  for (const std::uint64_t row_bytes : {1u, 4u, 8u, 13u}) {
     const std::vector<std::int64_t> numbers = {20, 3, 4, 5, 6, 7, 8, 9, 10, 70, 0};
     std::vector<std::uint8_t> whole(numbers.size() * row_bytes), part = whole;
     std::vector<std::uint32_t> both(numbers.size()), one = both, alone = both;

@@ -879,7 +879,8 @@ class Dataset:
     @property
     def _has_transforms(self) -> bool:
         source = self._source
-        return bool(source.transforms or source.is_decoding or self._transforms)
+        is_changed = source.is_decoding or source.is_keeping
+        return bool(source.transforms or is_changed or self._transforms)
 
     def _with_on_error(self, on_error: ErrorPolicy) -> Dataset:
         source = self._source.with_on_error(check_on_error(on_error))
