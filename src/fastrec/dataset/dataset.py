@@ -24,7 +24,7 @@ from fastrec.dataset.records import (
 )
 from fastrec.display import as_text, table
 from fastrec.errors import Error, SchemaError, hint_by_number
-from fastrec.features.fixed import any_width_columns, without_padding
+from fastrec.features.fixed import any_width_columns
 from fastrec.features.image import is_random
 from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.missing import absence
@@ -927,11 +927,8 @@ class Dataset:
         batch_size = batch_size or self._rows_at_once()
         dataset = self
         # Transforms expect padded batches.
-        if not self._has_transforms and self._any_width_columns():
-            source = self._source.with_schema(
-                lambda schema: schema._with(without_padding(schema))
-            )
-            dataset = Dataset(source)
+        if not self._has_transforms:
+            dataset = Dataset(self._source.without_padding())
         return dataset.loader(batch_size, rank=0, world_size=1, num_threads=num_threads)
 
     def _rows_at_once(self) -> int:

@@ -457,14 +457,23 @@ class FixedLenSequence(Spec):
         lengths = "" if self.lengths is None else f", with lengths {self.lengths!r}"
         return f"{self.dtype}{list(self.shape)} padded to {width}{lengths}"
 
-    def _widened(self, column: Array, width: int) -> Array:
+    def _width(self, column: Any) -> int:
+        """Return the width of a column, also of one that was read without padding."""
+        if not isinstance(column, RaggedArray):
+            return int(column.shape[1])
+        multiple = self.multiple_of or 1
+        return -(-int(column.lengths.max(initial=0)) // multiple) * multiple
+
+    def _widened(self, column: Any, width: int) -> Array:
         """Return `column`, padded to `width` items per row with this spec's default."""
-        if (column.shape[1] or 0) == width:
+        is_ragged = isinstance(column, RaggedArray)
+        if not is_ragged and column.shape[1] == width:
             return column
         fill: Any = self.default
         if fill is None:
             fill = b"" if self.dtype == "bytes" else 0
-        padded: Array = rows_of_one_length(column).to_padded(fill=fill, length=width)
+        rows = column if is_ragged else rows_of_one_length(column)
+        padded: Array = rows.to_padded(fill=fill, length=width)
         return padded
 
 

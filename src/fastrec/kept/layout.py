@@ -86,7 +86,7 @@ def parts_of(column: Any, splits: _Splits | None = None) -> Iterator[Part]:
         yield Part(column.indices[:, 1:], of_rows)
         yield from parts_of(column.values, of_rows)
     else:
-        yield Part(np.ascontiguousarray(column), splits)
+        yield Part(column, splits)
 
 
 def type_of(column: Any) -> list[Any]:

@@ -357,7 +357,7 @@ class _Files:
         """Store rows of a part; return their bytes, and the bounds of each row in them."""
         item = file.kind.n_bytes
         rows = np.arange(len(numbers) + 1) if splits is None else splits
-        data = np.frombuffer(values.tobytes() if not values.size else values, np.uint8)
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         if splits is not None:
             begin = self._append(file, data[: rows[-1] * item], int(rows[-1]))
             assert file.runs is not None

@@ -161,10 +161,10 @@ class Collator:
         skipped: list[SkippedRow] = []
         if info is None:
             return parts[0][1], skipped
-        if len(self._readings) == 1:
-            batch, info = self._transformed_part(*parts[0], info, skipped, read)
-        else:
-            batch, info = self._joined(parts, info, skipped, read)
+        if len(self._readings) > 1:
+            info = dataclasses.replace(info, _rows=np.arange(len(info.positions)))
+        done = self._transformed_parts(parts, info, skipped, read)
+        batch, info = done[0] if len(self._readings) == 1 else self._joined(done, info)
         if any(name in batch for name in self._extra):
             raise ValueError(
                 f"the loader adds the columns {list(self._extra)}, so transforms of "
@@ -187,16 +187,10 @@ class Collator:
 
     def _joined(
         self,
-        parts: Parts,
+        done: list[tuple[Batch, BatchInfo]],
         info: BatchInfo,
-        skipped: list[SkippedRow],
-        read: ReadRows | None,
     ) -> tuple[Batch, BatchInfo]:
-        """Transform each part; return all rows in batch order and their BatchInfo."""
-        if len(parts) > 1 and read is None:
-            self._widen(parts)
-        info = dataclasses.replace(info, _rows=np.arange(len(info.positions)))
-        done = [self._transformed_part(*part, info, skipped, read) for part in parts]
+        """Return all rows of transformed parts in batch order, and their BatchInfo."""
         whole, info_of_whole = done[0]
         if len(done) > 1:
             for batch, _ in done[1:]:
@@ -213,32 +207,43 @@ class Collator:
         names: list[Any] = list(self._readings[0].schema._column_names())
         return {name: whole[name] for name in names}, info_of_whole
 
+    def _transformed_parts(
+        self,
+        parts: Parts,
+        info: BatchInfo,
+        skipped: list[SkippedRow],
+        read: ReadRows | None,
+    ) -> list[tuple[Batch, BatchInfo]]:
+        """Return the rows of each part, after the transforms of its dataset."""
+        found = []
+        for reading, batch, rows in parts:
+            before = functools.partial(
+                self._called,
+                self._part_transforms[reading][: self._n_before_kept[reading]],
+                skipped=skipped,
+            )
+            of_part = info if rows is None else info._of_rows(rows)
+            if read is None:
+                batch, of_part = before(batch, of_part)
+            else:
+                batch, of_part = read(reading, of_part, before)
+            if (kept := self._readings[reading].kept) is not None:
+                batch = kept.chosen(batch)
+            found.append((reading, batch, of_part))
+        if len(parts) > 1 or read is not None:
+            self._widen(found)
+        return [self._transformed_part(*part, skipped) for part in found]
+
     def _transformed_part(
         self,
         reading: int,
         batch: Batch,
-        rows: npt.NDArray[np.int64] | None,
         info: BatchInfo,
         skipped: list[SkippedRow],
-        read: ReadRows | None,
     ) -> tuple[Batch, BatchInfo]:
-        if rows is not None:
-            info = info._of_rows(rows)
-        kept = self._readings[reading].kept
-        n_before = self._n_before_kept[reading]
-        before, after = (
-            functools.partial(self._called, transforms, skipped=skipped)
-            for transforms in (
-                self._part_transforms[reading][:n_before],
-                self._part_transforms[reading][n_before:],
-            )
-        )
-        batch, info = (
-            before(batch, info) if read is None else read(reading, info, before)
-        )
-        if kept is not None:
-            batch = kept.chosen(batch)
-        batch, info = after(batch, info)
+        """Call the transforms after rows are kept."""
+        after = self._part_transforms[reading][self._n_before_kept[reading] :]
+        batch, info = self._called(after, batch, info, skipped)
         # Check every part, so that an error does not depend on what a batch contains.
         if self._has_part_transforms and (len(self._readings) > 1 or self._extra):
             for name, column in batch.items():
@@ -305,21 +310,23 @@ class Collator:
         kept = np.delete(np.arange(len(info.positions)), rows)
         return take_rows(batch, kept), info._of_rows(kept)
 
-    def _widen(self, parts: Parts) -> None:
-        """Widen padded columns, so that each has the same width in all parts."""
+    def _widen(self, parts: Sequence[tuple[int, Batch, BatchInfo]]) -> None:
+        """Pad columns of varying width, so that each has the same width in all parts."""
         schemas = [self._readings[reading].schema for reading, _, _ in parts]
         for name in schemas[0]:
             specs = [schema.get(name) for schema in schemas]
             padded = [
-                spec
-                for spec in specs
-                if isinstance(spec, FixedLenSequence) and spec._is_padded
+                (spec, batch)
+                for spec, (_, batch, _) in zip(specs, parts, strict=True)
+                if isinstance(spec, FixedLenSequence)
+                and spec._is_padded
+                and name in batch
             ]
             if len(padded) < len(parts):
                 continue
-            width = max(columns[name].shape[1] for _, columns, _ in parts)  # type: ignore[index]
-            for spec, (_, columns, _) in zip(padded, parts, strict=True):
-                columns[name] = spec._widened(columns[name], width)  # type: ignore[index]
+            width = max(spec._width(batch[name]) for spec, batch in padded)  # type: ignore[index]
+            for spec, batch in padded:
+                batch[name] = spec._widened(batch[name], width)  # type: ignore[index]
 
 
 def _kinds_of(batch: Batch) -> dict[str, str]:

@@ -260,7 +260,7 @@ class BatchIterator(Iterator[Any]):
     def _watch(self, at: Cursor, delivered: Delivered | None) -> None:
         """Queue a warning if a column was missing in all records."""
         source, is_end = self._options.source, delivered is None
-        core = source.to_core()
+        core = (source.without_padding() if source.is_keeping else source).to_core()
         self._is_watching = core.is_watching
         n_delivered = at.n_records - self._begin.n_records
         n_delivered += 0 if delivered is None else delivered.n_records

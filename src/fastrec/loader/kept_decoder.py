@@ -228,7 +228,7 @@ class _StepReader:
         source, policy = self._options.source, self._options.row_policy
         with source.files.renewing():
             parts, unreadable = _core.decode_records(
-                source.to_core(),
+                source.without_padding().to_core(),
                 source.catalog(),
                 self._pool,
                 info.records[info.positions >= 0],

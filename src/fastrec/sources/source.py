@@ -12,6 +12,7 @@ import numpy as np
 from fastrec import _core
 from fastrec.errors import CorruptionError
 from fastrec.features import infer
+from fastrec.features.fixed import any_width_columns, without_padding
 from fastrec.features.image import encoded_of
 from fastrec.features.schema import Schema, check_columns
 from fastrec.kept.key import Kept
@@ -89,6 +90,7 @@ class Source:
     # `_bound` belongs.
     _known: tuple[Reading, ...] | None = field(default=None, init=False)
     _distinct: tuple[list[Reading], list[int]] | None = field(default=None, init=False)
+    _unpadded: Source | None = field(default=None, init=False)
     _bound: tuple[_core.FileTable, _core.Sources] | None = field(
         default=None, init=False
     )
@@ -131,6 +133,17 @@ class Source:
                 for reading in self._readings_of_files()
             ),
         )
+
+    def without_padding(self) -> Source:
+        """Return a source that reads columns of varying width as RaggedArrays."""
+        if self._unpadded is None:
+            has_any = any_width_columns(reading.schema for reading in self.readings()[0])
+            self._unpadded = self
+            if has_any:
+                self._unpadded = self.with_schema(
+                    lambda schema: schema._with(without_padding(schema))
+                )
+        return self._unpadded
 
     def without_transforms(self) -> Source:
         """Return a source of the same records, without transforms and kept rows."""
