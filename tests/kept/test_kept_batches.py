@@ -15,7 +15,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fastrec as fr

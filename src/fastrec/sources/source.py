@@ -137,7 +137,9 @@ class Source:
     def without_padding(self) -> Source:
         """Return a source that reads columns of varying width as RaggedArrays."""
         if self._unpadded is None:
-            has_any = any_width_columns(reading.schema for reading in self.readings()[0])
+            has_any = any_width_columns(
+                reading.schema for reading in self.readings()[0]
+            )
             self._unpadded = self
             if has_any:
                 self._unpadded = self.with_schema(
