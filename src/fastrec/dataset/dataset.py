@@ -927,7 +927,7 @@ class Dataset:
         batch_size = batch_size or self._rows_at_once()
         dataset = self
         # Transforms expect padded batches.
-        if not self._has_transforms:
+        if not (self._source.transforms or self._transforms):
             dataset = Dataset(self._source.without_padding())
         return dataset.loader(batch_size, rank=0, world_size=1, num_threads=num_threads)
 

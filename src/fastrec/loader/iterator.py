@@ -18,7 +18,6 @@ from fastrec.features.missing import absence
 from fastrec.hints import no_column
 from fastrec.loader.collate import SkippedRow
 from fastrec.loader.decoder import BatchDecoder, plan_epoch
-from fastrec.loader.kept_decoder import KeptDecoder
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.plan import EpochPlan
 from fastrec.loader.prefetch import Delivered, Prefetcher, Source
@@ -198,6 +197,8 @@ class BatchIterator(Iterator[Any]):
         plan, catalog = self._plans[0]
         decoder: Any
         if options.source.is_keeping and plan is not None:
+            from fastrec.loader.kept_decoder import KeptDecoder  # slow to import
+
             decoder = KeptDecoder(options, self._pool, plan, at, progress.times)
         else:
             decoder = BatchDecoder(
