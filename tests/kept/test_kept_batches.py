@@ -11,10 +11,15 @@ Method
 
 from __future__ import annotations
 
+import functools
+import itertools
+import pickle
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import pytest
 
 import fastrec as fr
@@ -22,9 +27,21 @@ from campaigns.differential_cases import FORMS, random_record, random_sequence_s
 from campaigns.differential_specs import fastrec_feature
 from campaigns.single_rows import random_schema
 from children import SEED, n_runs
-from columns import Untyped
-from kept import exactly
+from columns import Untyped, Write
+from kept import exact, exactly
+from numbered import (
+    SPEC,
+    Batch,
+    N,
+    every_order,
+    loader_of,
+    record,
+    reloaded,
+    take,
+    write_files,
+)
 from oracle import tfrecord_file
+from oracle_frames import frame_offsets
 
 
 def generated(rng: random.Random, folder: Path, **options: Untyped) -> Untyped:
@@ -83,3 +100,258 @@ def test_kept_rows_of_any_schema_are_those_of_the_files(
             assert exactly(loader) == exactly(plain)
     if on_error != "raise":
         assert loader.stats.n_kept == loader.stats.n_records
+
+
+# Views, transforms and columns.
+
+# Keeps the rows of a dataset in a new directory, or, for comparison, only selects columns.
+Cache: TypeAlias = Callable[..., Untyped]
+
+
+def doubled(batch: Batch) -> Batch:
+    return {**batch, "n": batch["n"] * 2, "half": np.asarray(batch["n"] / 2, "float16")}
+
+
+def n_bytes_of(batch: Batch) -> Batch:
+    lengths = [sum(map(len, row)) for row in batch["words"].tolist()]
+    return {**batch, "bytes": np.array(lengths, "uint16")}
+
+
+def noise(batch: Batch, info: fr.BatchInfo) -> Batch:
+    values = [
+        0.0 if p < 0 else info.rng(i).random() for i, p in enumerate(info.positions)
+    ]
+    return {**batch, "noise": np.array(values)}
+
+
+def count(row: dict[str, Untyped]) -> int:
+    return len(row["words"])
+
+
+def jitter(row: dict[str, Untyped], rng: np.random.Generator) -> float:
+    return float(row["n"] + rng.random())
+
+
+COUNTS = fr.per_row(count, out={"count": "int64"})
+JITTER = fr.per_row(jitter, out={"noise": "float64"})
+PADDED = {
+    "n": fr.FixedLen((), "int64"),
+    "words": fr.FixedLenSequence((), "bytes", b"-", multiple_of=2, lengths="n_words"),
+}
+
+# Views of two datasets, some rows of which are kept.
+VIEWS: dict[str, Callable[[Cache, Untyped, Untyped], Untyped]] = {
+    "whole": lambda cache, a, _: cache(a),
+    "select before": lambda cache, a, _: cache(a.select(range(N - 1, 0, -3))),
+    "select after": lambda cache, a, _: cache(a).select([5, 1, 1, 40, 17, 3, 5]),
+    "select twice": lambda cache, a, _: cache(a.select(range(30))).select(range(9, 20)),
+    "split before": lambda cache, a, _: cache(a.split([0.5, 0.5])[1]),
+    "split after": lambda cache, a, _: cache(a).split([0.3, 0.7])[1],
+    "shard before": lambda cache, a, _: cache(a.shard(num_shards=3, index=1)),
+    "shard after": lambda cache, a, _: cache(a).shard(num_shards=3, index=2),
+    "empty before": lambda cache, a, _: cache(a.select([])),
+    "empty after": lambda cache, a, _: cache(a).select([]),
+    "columns": lambda cache, a, _: cache(a, columns=["words", "n"]),
+    "columns after": lambda cache, a, _: cache(a).select_columns(["pixels", "words"]),
+    "columns twice": lambda cache, a, _: cache(a, ["n", "pixels"]).select_columns(
+        ["n"]
+    ),
+    "columns of transforms": lambda cache, a, _: cache(
+        a.with_transform(doubled, cache_key="1"), ["half"]
+    ),
+    "padded": lambda cache, a, _: cache(a.with_features(PADDED)),
+    "padded select": lambda cache, a, _: cache(a.with_features(PADDED)).select(
+        [0, 4, 5]
+    ),
+    "before": lambda cache, a, _: cache(a.with_transform(doubled, cache_key="1")),
+    "after": lambda cache, a, _: cache(a).with_transform(noise),
+    "both": lambda cache, a, _: (
+        cache(
+            a.with_transform(n_bytes_of, cache_key="1").with_transform(
+                COUNTS, cache_key="2"
+            )
+        )
+        .with_transform(noise)
+        .with_transform(JITTER)
+    ),
+    "concat": lambda cache, a, b: fr.concat([b, cache(a)]),
+    "concat kept": lambda cache, a, b: fr.concat([cache(a), cache(b.select(range(8)))]),
+    "kept concat": lambda cache, a, b: cache(fr.concat([a, b])),
+    "kept concat of columns": lambda cache, a, b: cache(fr.concat([a, b]), ["n"]),
+    "kept concat of transforms": lambda cache, a, b: cache(
+        fr.concat(
+            [
+                a.with_transform(doubled, cache_key="1"),
+                b.with_transform(doubled, cache_key="2"),
+            ]
+        ).with_transform(n_bytes_of, cache_key="3")
+    ),
+    "concat of transforms": lambda cache, a, b: fr.concat(
+        [
+            cache(a.with_transform(doubled, cache_key="1")).with_transform(noise),
+            b.with_transform(doubled).with_transform(noise),
+        ]
+    ),
+    "concat of padded": lambda cache, a, b: fr.concat(
+        [cache(a.with_features(PADDED)), b.with_features(PADDED)]
+    ),
+    "concat of padded kept": lambda cache, a, b: fr.concat(
+        [cache(b.with_features(PADDED)), cache(a.with_features(PADDED))]
+    ).with_transform(n_bytes_of),
+    "concat twice": lambda cache, a, b: fr.concat([cache(a), b, cache(a)]),
+    "mix": lambda cache, a, b: fr.mix({"a": (cache(a), 2), "b": (b, 1)}),
+    "mix kept": lambda cache, a, b: fr.mix({"a": (cache(a), 2), "b": (cache(b), 1)}),
+    "mix per batch": lambda cache, a, b: fr.mix(
+        {"a": (cache(a), 2), "b": (cache(b), 1)}, per_batch=True
+    ),
+}
+
+
+def only(columns: list[str], batch: Batch) -> Batch:
+    return {name: batch[name] for name in batch if name in (*columns, "__valid__")}
+
+
+def both(view: str, folder: Path, a: Untyped, b: Untyped) -> tuple[Untyped, Untyped]:
+    """Return a view of kept rows, and the same view of decoded rows."""
+    numbers = itertools.count()
+
+    def kept(ds: Untyped, columns: list[str] | None = None) -> Untyped:
+        return ds.cache(folder / f"kept{next(numbers)}", columns)
+
+    def decoded(ds: Untyped, columns: list[str] | None = None) -> Untyped:
+        if columns is None:
+            return ds
+        if set(columns) <= set(ds.column_names):
+            return ds.select_columns(columns)
+        return ds.with_transform(functools.partial(only, columns))
+
+    return VIEWS[view](kept, a, b), VIEWS[view](decoded, a, b)
+
+
+@pytest.fixture(scope="module")
+def other(write: Write) -> Untyped:
+    return fr.open(write_files(write, (5, 40)), features=SPEC)
+
+
+LOADERS: list[dict[str, Any]] = [
+    {"batch_size": 7},
+    {"batch_size": 8, "shuffle": True, "pad_last": True},
+    {"batch_size": 4, "shuffle": True, "drop_last": True, "transform_threads": 0},
+    {"batch_size": 100, "shuffle": True, "num_threads": 0},
+]
+
+
+@pytest.mark.filterwarnings("ignore:drop_last=True drops all records")
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_of_kept_rows_are_those_of_decoded_rows(
+    ds: Untyped, other: Untyped, tmp_path: Path, view: str
+) -> None:
+    kept, plain = both(view, tmp_path, ds, other)
+    assert len(kept) == len(plain)
+    for options in LOADERS:
+        loader, expected = kept.loader(**options), plain.loader(**options)
+        for _ in range(2):
+            assert exactly(loader) == exactly(expected)
+    again = pickle.loads(pickle.dumps(kept))
+    for part in (kept, again):
+        assert exactly([part[:]]) == exactly([plain[:]])
+        for name in plain[:]:
+            if name != "noise":  # depends on the order
+                assert exact(part.column(name)) == exact(plain.column(name))
+    loader = again.loader(11, shuffle=True)
+    assert exactly(loader) == exactly(plain.loader(11, shuffle=True))
+    if ("concat" not in view and "mix" not in view) or "kept" in view:
+        assert loader.stats.n_kept == loader.stats.n_records
+
+
+# Orders, ranks and resuming.
+
+
+@every_order
+def test_ranks_fill_a_directory_together(
+    ds: Untyped, tmp_path: Path, order: str
+) -> None:
+    kept = ds.cache(tmp_path)
+    for epoch in range(2):
+        for rank in range(4):
+            options = {"rank": rank, "world_size": 4, "pad_last": order != "listed"}
+            loader, plain = (loader_of(d, order, **options) for d in (kept, ds))
+            assert exactly(loader) == exactly(plain), (epoch, rank)
+    assert loader.stats.n_kept == loader.stats.n_records > 0
+
+
+@every_order
+def test_a_run_resumes_while_the_directory_is_filled(
+    ds: Untyped, tmp_path: Path, order: str
+) -> None:
+    plain = loader_of(ds, order, seed=3)
+    whole = exactly(plain) + exactly(plain)
+    state = loader_of(ds, order, seed=3).state_dict()
+    found: list[Untyped] = []
+    for n_steps in (1, 2, 3, 4) * 3:
+        loader = loader_of(ds.cache(tmp_path), order, seed=3)
+        loader.load_state_dict(reloaded(state))
+        found += exactly(take(loader, n_steps))
+        state = loader.state_dict()
+        if len(found) >= len(whole) // 2:
+            break
+    loader = loader_of(ds.cache(tmp_path), order, seed=3)
+    loader.load_state_dict(reloaded(state))
+    found += exactly(loader)
+    found += exactly(loader)
+    assert found[: len(whole)] == whole
+
+
+# Rows that cannot be read.
+
+
+@pytest.mark.parametrize("on_error", ["skip", "resync", "mask"])
+@pytest.mark.parametrize("pad_last", [False, True])
+def test_damaged_records_are_skipped_or_masked_in_every_epoch(
+    write: Write, tmp_path: Path, on_error: Untyped, pad_last: bool
+) -> None:
+    records = [record(n) for n in range(30)]
+    records[11] = b"\xff" * 9
+    data = bytearray(tfrecord_file(records))
+    data[frame_offsets(data)[20] + 14] ^= 1
+    ds = fr.open(write(bytes(data)), features=SPEC, on_error=on_error)
+    options: dict[str, Any] = {"shuffle": True, "pad_last": pad_last}
+    kept = ds.cache(tmp_path / "kept")
+    for loader in (kept.loader(4, **options), kept.loader(4, **options)):
+        plain = ds.loader(4, **options)
+        for _ in range(2):
+            assert exactly(loader) == exactly(plain)
+            assert loader.report == plain.report
+    assert loader.stats.n_kept == loader.stats.n_records
+
+
+def fails_for_sevens(row: dict[str, Untyped]) -> int:
+    if row["n"] % 7 == 3:
+        raise ValueError("a seven")
+    return int(row["n"]) + 1
+
+
+def of_region(region: fr.SkippedRegion) -> Untyped:
+    """Return what is known of the row of a transform that failed."""
+    return region.path, region.begin, region.reason, region.records
+
+
+@pytest.mark.parametrize("policy", ["skip", "mask"])
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_rows_whose_transform_fails_are_skipped_or_masked(
+    ds: Untyped, tmp_path: Path, policy: str, place: str
+) -> None:
+    transform = fr.per_row(fails_for_sevens, out={"next": "int64"})
+    options: dict[str, Any] = {"shuffle": True, "on_transform_error": policy}
+    plain = ds.with_transform(transform).loader(5, **options)
+    for _ in range(2):
+        if place == "before":
+            kept = ds.with_transform(transform, cache_key="1").cache(tmp_path)
+        else:
+            kept = ds.cache(tmp_path).with_transform(transform)
+        loader = kept.loader(5, **options)
+        plain.set_epoch(0)
+        for _ in range(2):
+            assert exactly(loader) == exactly(plain)
+            assert [*map(of_region, loader.report)] == [*map(of_region, plain.report)]
+    assert loader.stats.n_kept > 0

@@ -29,7 +29,7 @@ from fastrec.features.image import is_random
 from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.missing import absence
 from fastrec.features.schema import Features, Schema, schema_or_names
-from fastrec.hints import checked_names, missing_attribute, no_column
+from fastrec.hints import checked_names, missing_attribute
 from fastrec.kept.key import Kept
 from fastrec.loader.collate import Collator, OnTransformError
 from fastrec.loader.loader import Loader
@@ -433,19 +433,7 @@ class Dataset:
         if not len(names):
             raise ValueError("select_columns() requires at least one name")
 
-        if self._source.is_keeping:
-            return Dataset(
-                self._source.with_kept_columns(tuple(names)), self._transforms
-            )
-
-        def selected(schema: Schema) -> Schema:
-            missing = [name for name in names if name not in schema]
-            if missing:
-                raise KeyError(no_column(missing[0], schema, "the dataset"))
-            return schema._with({name: schema[name] for name in names})
-
-        source = self._source.with_schema(selected)
-        return Dataset(source, self._transforms)
+        return Dataset(self._source.with_columns(names), self._transforms)
 
     def with_transform(
         self, transform: Transform, *, cache_key: str | None = None
@@ -519,33 +507,43 @@ class Dataset:
         transforms = [*source.transforms, *self._transforms]
         for transform in transforms:
             name = transform.name.removesuffix("()")
-            if transform.is_random:
+            if (varies := transform.varies_with) is not None:
                 raise ValueError(
-                    f"{name} uses random numbers, so its results cannot be kept; call "
-                    "with_transform() after cache()"
+                    f"{name} takes {varies}, so its results may differ between epochs and "
+                    "cannot be kept; call with_transform() after cache()"
                 )
             if transform.cache_key is None:
                 raise TypeError(
                     f"{name} has no cache_key; write with_transform(..., "
                     f'cache_key="{name}-1") and change the key whenever its results change'
                 )
-        if any(is_random(reading.features or {}) for reading in source.given):
+        readings = source.readings_of_files()
+        if any(is_random(reading.schema) for reading in readings):
             raise ValueError(
                 "images with random crops cannot be kept; keep larger images, and crop "
                 "them in a transform after cache()"
             )
-        names = None if columns is None else tuple(columns)
-        is_joined = len(source.given) > 1
+        is_joined = len(readings) > 1
 
         def keeping(i: int, reading: Reading) -> Reading:
             path = os.path.join(directory, str(i)) if is_joined else directory
             transforms = *reading.transforms, *self._transforms
+            padded = any_width_columns([reading.schema])
+            if transforms and padded:
+                raise ValueError(
+                    f"column {min(padded)!r} cannot be kept after transforms, because its "
+                    "width varies by batch; set length= in its FixedLenSequence, or call "
+                    "cache() before with_transform()"
+                )
             keys = tuple(str(transform.cache_key) for transform in transforms)
-            kept = Kept(os.path.abspath(os.fspath(path)), names, keys)
+            kept = Kept(os.path.abspath(os.fspath(path)), None, keys)
             return dataclasses.replace(reading, transforms=transforms, kept=kept)
 
-        given = tuple(itertools.starmap(keeping, enumerate(source.given)))
-        return Dataset(dataclasses.replace(source, given=given))
+        given = tuple(itertools.starmap(keeping, enumerate(readings)))
+        source = dataclasses.replace(source, given=given)
+        if columns is not None:
+            source = source.with_columns(columns).changed(Reading.keeping_selected)
+        return Dataset(source)
 
     # Records.
 
@@ -663,9 +661,8 @@ class Dataset:
         >>> labels = ds.column("label")  # doctest: +SKIP
         >>> cats = ds.select(labels == 3)  # doctest: +SKIP
         """
-        source = self._source
         read = self
-        if not self._transforms and not (source.transforms and not source.is_keeping):
+        if not self._transforms and self._source.can_read_alone(name):
             read = self.select_columns([name])
         with read._table_loader(None) as loader:
             parts = [batch[name] for batch in loader]

@@ -21,6 +21,7 @@ import json
 import os
 import re
 import threading
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,6 @@ from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.arrays.layout import offsets_from
 from fastrec.caller_warnings import warn_caller
-from fastrec.features.base import numpy_dtype
 from fastrec.kept.layout import (
     Part,
     PartType,
@@ -66,20 +66,18 @@ class RowStore:
     directory : str
         Created when the first rows are kept.
     key : mapping
-        What the rows are, as JSON. Rows of another key are an error.
-    n_rows : int
-        The number of rows of the dataset.
+        What the rows are, as JSON; ``n_rows`` is their number. Rows of another key are
+        an error.
 
     Raises
     ------
     ValueError
-        If the directory has rows of another key or of another version.
+        If the directory has rows of another key or of another version, or is damaged.
     """
 
-    def __init__(self, directory: str, key: Mapping[str, Any], n_rows: int) -> None:
+    def __init__(self, directory: str, key: Mapping[str, Any]) -> None:
         self._directory = Path(directory)
-        self._key = {"version": VERSION, "n_rows": n_rows, **key}
-        self._n_rows = n_rows
+        self._key = {"version": VERSION, **key}
         self._is_keeping = True
         self._renew_after_fork()
         renew_after_fork(self)
@@ -152,37 +150,56 @@ class RowStore:
         path = self._directory / DESCRIPTION
         try:
             found = json.loads(path.read_text("utf-8"))
+            if found.pop("checksum") != _checksum(found):
+                raise ValueError
         except FileNotFoundError:
             return None
-        except ValueError:
-            raise ValueError(
-                f"{printable(str(path))} is damaged; delete the directory to decode its "
-                "rows again"
-            ) from None
-        key = json.loads(json.dumps(self._key))
-        if differing := [name for name in key if found.get(name) != key[name]]:
-            name = differing[0]
-            raise ValueError(
-                f"{printable(str(self._directory))} keeps rows of another dataset: its "
-                f"{name} differ{'s' * (not name.endswith('s'))}: "
-                f"{_difference(found.get(name), key[name])}; pass another directory, or "
-                "delete this one to decode its rows again"
-            )
-        self._files = _Files(self._directory, self._n_rows, found["columns"])
+        except (ValueError, LookupError, AttributeError):
+            raise _damaged(path) from None
+        self.check(found)
+        try:
+            self._files = _Files(self._directory, self._key["n_rows"], found["columns"])
+        except FileNotFoundError as error:
+            raise _damaged(self._directory) from error
         return self._files
+
+    def check(self, found: Mapping[str, Any]) -> None:
+        """Raise a ValueError if a key, found for the same directory, differs."""
+        for name, expected in self._key.items():
+            if (value := found.get(name, expected)) != expected:
+                raise ValueError(
+                    f"{printable(str(self._directory))} keeps rows of another dataset: "
+                    f"its {name} differ{'s' * (not name.endswith('s'))}: "
+                    f"{_difference(value, expected)}; pass another directory, or delete "
+                    "this one to decode its rows again"
+                )
 
     def _created(self, kinds: dict[str, list[Any]]) -> _Files:
         """Create the files, unless another process has created them; open them."""
         with held_lock(self._directory / ".lock", threading.Event()):
             if (files := self._opened()) is not None:
                 return files
-            _Files.create(self._directory, self._n_rows, kinds)
-            text = json.dumps({**self._key, "columns": kinds}, indent=1)
+            for name, _, kind in _part_paths(self._directory, kinds):
+                if kind.is_run and not kind.n_bytes:  # no bytes to verify the lengths
+                    raise TypeError(f"column {name!r} has items of 0 bytes")
+            _Files.create(self._directory, self._key["n_rows"], kinds)
+            found = {**self._key, "columns": kinds}
+            text = json.dumps({**found, "checksum": _checksum(found)}, indent=1)
             with replacement(self._directory / DESCRIPTION, sync=False) as temporary:
                 temporary.write_text(text, "utf-8")
         files = self._opened()
         assert files is not None
         return files
+
+
+def _checksum(description: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(description).encode())
+
+
+def _damaged(path: Path) -> ValueError:
+    return ValueError(
+        f"{printable(str(path))} is damaged; delete the directory to decode its rows again"
+    )
 
 
 def _type_of(name: object, column: Any) -> list[Any]:
@@ -235,8 +252,12 @@ class _Files:
         mode: Any = "r+" if self.is_writable else "r"
 
         def mapped(path: Path, dtype: str, *shape: int) -> Any:
+            kind = PartType(dtype, shape, is_run=False)
+            # A file that is truncated later, while it is mapped, ends the process.
+            if path.stat().st_size != _HEADER_BYTES + n_rows * kind.n_bytes:
+                raise _damaged(path)
             shape = (n_rows, *shape)
-            return np.memmap(path, numpy_dtype(dtype), mode, _HEADER_BYTES, shape)
+            return np.memmap(path, kind.numpy_dtype, mode, _HEADER_BYTES, shape)
 
         self._parts: dict[str, list[_PartFile]] = {}
         for name, path, kind in _part_paths(directory, kinds):

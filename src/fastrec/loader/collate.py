@@ -105,9 +105,7 @@ class Collator:
             for reading, decoder in zip(self._readings, self._decoders, strict=True)
         ]
         self._n_before_kept = [
-            len(transforms) - len(reading.transforms) + len(reading.kept.transforms)
-            if reading.kept
-            else 0
+            len(transforms) - len(reading.transforms_after) if reading.kept else 0
             for reading, transforms in zip(
                 self._readings, self._part_transforms, strict=True
             )

@@ -130,9 +130,11 @@ class _Rows:
                 files = source.files
                 if len(self._readings) > 1:
                     files = files.part(range(*run))
-                n_rows = sum(counts[run[0] : run[1]])
                 key = _key(kept, readings[reading].schema, files)
-                self.stores[reading] = RowStore(kept.directory, key, n_rows)
+                if (store := self.stores[reading]) is None:
+                    self.stores[reading] = RowStore(kept.directory, key)
+                else:  # datasets that are joined more than once
+                    store.check(key)
 
     def find(self, records: Numbers) -> tuple[npt.NDArray[np.intp], Numbers]:
         """Return each record's reading, and its row in the store; -1 for padding.
@@ -162,7 +164,7 @@ def _key(kept: Kept, schema: Schema, files: FileSet) -> dict[str, Any]:
         str(name): [schema._row_type(name), encoded(spec)]
         for name, spec in schema.items()
     }
-    return kept.key(digest.hexdigest(), features)
+    return {"n_rows": files.n_records, **kept.key(digest.hexdigest(), features)}
 
 
 class _StepReader:

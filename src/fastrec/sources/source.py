@@ -15,6 +15,7 @@ from fastrec.features import infer
 from fastrec.features.fixed import any_width_columns, without_padding
 from fastrec.features.image import encoded_of
 from fastrec.features.schema import Schema, check_columns
+from fastrec.hints import no_column
 from fastrec.kept.key import Kept
 from fastrec.on_error import ErrorPolicy
 from fastrec.sources.file_set import FileSet
@@ -41,6 +42,35 @@ class Reading:
         """The features, which must have been passed or inferred before."""
         assert self.features is not None
         return self.features
+
+    @property
+    def kept_columns(self) -> tuple[str, ...] | None:
+        """The columns that are delivered of kept rows; None for all."""
+        return self.kept.delivered if self.kept else None
+
+    def with_columns(self, names: Sequence[str]) -> Reading:
+        """Return a reading of the features `names`, or of the columns of kept rows."""
+        kept, schema = self.kept, self.schema
+        if kept and kept.transforms:  # which may have returned any columns
+            return replace(self, kept=replace(kept, selected=tuple(names)))
+        if missing := [name for name in names if name not in schema]:
+            raise KeyError(no_column(missing[0], schema, "the dataset"))
+        features = schema._with({name: schema[name] for name in names})
+        if kept is None:
+            return replace(self, features=features)
+        selected = tuple(map(str, features._column_names()))
+        return replace(self, kept=replace(kept, selected=selected))
+
+    def keeping_selected(self) -> Reading:
+        """Return a reading that keeps only the columns that it delivers."""
+        assert self.kept is not None
+        kept = replace(self.kept, columns=self.kept.delivered, selected=None)
+        return replace(self, kept=kept)
+
+    @property
+    def transforms_after(self) -> tuple[CheckedTransform, ...]:
+        """The transforms after rows are kept, or all."""
+        return self.transforms[len(self.kept.transforms) if self.kept else 0 :]
 
     def gives_columns_of(self, other: Reading) -> bool:
         """Return whether both readings have equal columns, so rows can share arrays."""
@@ -130,7 +160,7 @@ class Source:
             self,
             given=tuple(
                 replace(reading, features=change(reading.schema))
-                for reading in self._readings_of_files()
+                for reading in self.readings_of_files()
             ),
         )
 
@@ -151,14 +181,19 @@ class Source:
         """Return a source of the same records, without transforms and kept rows."""
         return self.changed(lambda reading: replace(reading, transforms=(), kept=None))
 
-    def with_kept_columns(self, names: tuple[str, ...]) -> Source:
-        """Return a source of the same rows, with only some of the kept columns."""
+    def with_columns(self, names: Sequence[str]) -> Source:
+        """Return a source of the same rows that reads or decodes only some columns."""
+        readings = self.readings_of_files()
+        return replace(self, given=tuple(each.with_columns(names) for each in readings))
 
-        def changed(reading: Reading) -> Reading:
-            kept = reading.kept and replace(reading.kept, selected=names)
-            return replace(reading, kept=kept)
-
-        return self.changed(changed)
+    def can_read_alone(self, name: str) -> bool:
+        """Return whether a column is the same if only this column is read."""
+        return all(
+            not reading.transforms_after
+            and (name in reading.schema or (reading.kept and reading.kept.transforms))
+            and name not in self.extra_columns()
+            for reading in self.readings_of_files()
+        )
 
     @property
     def transforms(self) -> list[CheckedTransform]:
@@ -184,7 +219,7 @@ class Source:
             return reading.features
         return self.files.inferred.get((reading.names, (range(reading.n_files),)))
 
-    def _readings_of_files(self) -> tuple[Reading, ...]:
+    def readings_of_files(self) -> tuple[Reading, ...]:
         """Return all readings, after inferring the features that are unknown."""
         with _core.HeldLock(self.files.lock):
             if self._known is None:
@@ -253,7 +288,7 @@ class Source:
         if self._distinct is None:
             distinct: list[Reading] = []
             of_files: list[int] = []
-            for reading in self._readings_of_files():
+            for reading in self.readings_of_files():
                 equal = [known.gives_columns_of(reading) for known in distinct]
                 if not any(equal):
                     distinct.append(reading)
@@ -273,7 +308,11 @@ class Source:
         readings, _ = self.readings()
         if len(readings) > 1 and not any(reading.transforms for reading in readings):
             first, *others = [
-                {name: reading.schema._row_type(name) for name in reading.schema}
+                {
+                    name: reading.schema._row_type(name)
+                    for name in reading.kept_columns or reading.schema
+                    if name in reading.schema  # kept lengths are not
+                }
                 for reading in readings
             ]
             for other in others:
@@ -303,7 +342,7 @@ class Source:
         """
         of_files = [
             replace(reading, n_files=1, record_counts=None, kept=None)
-            for reading in self._readings_of_files()
+            for reading in self.readings_of_files()
             for _ in range(reading.n_files)
         ]
         runs = itertools.groupby(of_files[number] for number in numbers)

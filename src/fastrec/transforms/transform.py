@@ -34,9 +34,11 @@ class CheckedTransform:
             self.name = self._transform.name
 
     @property
-    def is_random(self) -> bool:
-        """Whether the transform asks for random numbers."""
-        return isinstance(self._transform, PerRow) and self._transform.is_random
+    def varies_with(self) -> str | None:
+        """The argument with which results may vary by epoch: "rng", "info" or None."""
+        if isinstance(self._transform, PerRow):
+            return "rng" if self._transform.is_random else None
+        return "info" if self.needs_info else None
 
     @property
     def needs_info(self) -> bool:
