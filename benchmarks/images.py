@@ -212,9 +212,11 @@ def write_index(path: str) -> None:
 class Worker:
     """A process that reads epochs with one peer."""
 
-    def __init__(self, python: str, arguments: list[str]) -> None:
+    def __init__(
+        self, python: str, arguments: list[str], script: str = __file__
+    ) -> None:
         self._process = subprocess.Popen(
-            [python, __file__, "--worker", *arguments],
+            [python, script, "--worker", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
