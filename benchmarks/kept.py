@@ -50,9 +50,7 @@ def generate_table(path: Path, n_rows: int) -> None:
 
     if not path.exists():
         rng = np.random.default_rng(0)
-        columns = {
-            f"f{i}": rng.integers(0, 1 << 20, n_rows) for i in range(N_COLUMNS)
-        }
+        columns = {f"f{i}": rng.integers(0, 1 << 20, n_rows) for i in range(N_COLUMNS)}
         fr.write(path, columns)
 
 
@@ -74,9 +72,10 @@ def fastrec_epoch(path: str, way: str, n_threads: int, directory: Path) -> Epoch
     threads = 0 if n_threads == 1 else n_threads
     options: Any = {"transform_threads": threads, "num_threads": threads // 2}
 
+    ds = ds if way == "decode" else ds.cache(directory)
+    loader = ds.loader(BATCH_SIZE, shuffle="shuffled" in way, **options)
+
     def epoch() -> int:
-        read = ds if way == "decode" else ds.cache(directory)
-        loader = read.loader(BATCH_SIZE, shuffle="shuffled" in way, **options)
         return sum(len(batch[name]) for batch in loader)
 
     return epoch
