@@ -212,8 +212,11 @@ class _StepReader:
             )
         assert missing._rows is not None
         of_missing = rows[np.searchsorted(here, missing._rows)]
-        is_good = (of_missing >= 0) & (missing.positions >= 0)
-        store.add(of_missing[is_good], take_rows(kept.to_keep(decoded), is_good))
+        to_keep, is_good = kept.to_keep(decoded), missing.positions >= 0
+        is_good &= of_missing >= 0
+        if not is_good.all():
+            of_missing, to_keep = of_missing[is_good], take_rows(to_keep, is_good)
+        store.add(of_missing, to_keep)
         if not is_kept.any():
             return decoded, missing
         joined = np.concatenate([here[is_kept], missing._rows])
