@@ -27,7 +27,7 @@ from fastrec.options import MissingExtraError, default_num_threads
 _PANELS = {
     "Look": ("info", "head", "schema", "stats", "count", "sample", "query", "images"),
     "Check": ("verify", "repair", "index"),
-    "Change": ("convert", "shuffle", "reshard", "split"),
+    "Change": ("convert", "cache", "shuffle", "reshard", "split"),
     "Measure": ("bench", "report", "demo"),
 }
 _COMMANDS = {name: panel for panel, names in _PANELS.items() for name in names}

@@ -14,6 +14,7 @@ from fastrec.cli.files import files_of, indexed
 from fastrec.cli.preview import aligned
 from fastrec.cli.records import first_records, message_of
 from fastrec.cli.terminal import counted, print_json, print_table, printable, size
+from fastrec.kept.description import descriptions
 from fastrec.storage.compression import contents_of
 from fastrec.storage.index import n_indexed
 from fastrec.storage.paths import version_of
@@ -29,7 +30,14 @@ def info(paths: Paths, *, as_json: AsJson = False) -> None:
 
     The output contains no record values, so it can be pasted into a bug report. Kinds,
     sizes and features come from the first records of each file, up to 4,096 in total.
+    Of a directory of fastrec cache, show the kept rows and the columns.
     """
+    if len(paths) == 1 and (kept := descriptions(paths[0])):
+        if as_json:
+            print_json({"directories": kept})
+        else:
+            _print_kept(kept)
+        return
     files = files_of(paths, joins=False)
     contents = contents_of(files)
     n_before = n_indexed(files, contents)
@@ -116,6 +124,34 @@ def _print_report(report: dict[str, Any]) -> None:
             for file in report["files"]
         ]
         print_table(["file", "records", "size", "compression"], rows)
+
+
+def _print_kept(directories: list[dict[str, Any]]) -> None:
+    for i, kept in enumerate(directories):
+        if i:
+            echo()
+        n_rows, n_kept = kept["n_rows"], kept["n_kept"]
+        lines = {
+            "directory": printable(kept["path"]),
+            "kept rows": f"{n_kept:,} of {n_rows:,}, {size(kept['n_bytes'])} on disk",
+            "features": ", ".join(
+                f"{printable(name)} {spec}" for name, spec in kept["features"].items()
+            ),
+            "transforms": ", ".join(map(printable, kept["transforms"])) or "none",
+        }
+        for line in aligned(lines):
+            echo(line)
+        rows = [
+            [printable(name), column["dtype"], _shape(column), size(column["n_bytes"])]
+            for name, column in kept["columns"].items()
+        ]
+        echo()
+        print_table(["column", "dtype", "shape of a row", "on disk"], rows)
+
+
+def _shape(column: dict[str, Any]) -> str:
+    sides = ["*" if side is None else f"{side}" for side in column["shape"]]
+    return " x ".join(sides) or "-"
 
 
 def _shares(counts: dict[str, int], note: str) -> str:

@@ -147,15 +147,8 @@ class RowStore:
         """
         if self._files is not None:
             return self._files
-        path = self._directory / DESCRIPTION
-        try:
-            found = json.loads(path.read_text("utf-8"))
-            if found.pop("checksum") != _checksum(found):
-                raise ValueError
-        except FileNotFoundError:
+        if (found := described(self._directory)) is None:
             return None
-        except (ValueError, LookupError, AttributeError):
-            raise _damaged(path) from None
         self.check(found)
         try:
             self._files = _Files(self._directory, self._key["n_rows"], found["columns"])
@@ -179,7 +172,7 @@ class RowStore:
         with held_lock(self._directory / ".lock", threading.Event()):
             if (files := self._opened()) is not None:
                 return files
-            for name, _, kind in _part_paths(self._directory, kinds):
+            for name, _, kind in part_paths(self._directory, kinds):
                 if kind.is_run and not kind.n_bytes:  # no bytes to verify the lengths
                     raise TypeError(f"column {name!r} has items of 0 bytes")
             _Files.create(self._directory, self._key["n_rows"], kinds)
@@ -190,6 +183,23 @@ class RowStore:
         files = self._opened()
         assert files is not None
         return files
+
+
+def described(directory: Path) -> dict[str, Any] | None:
+    """Return the key and columns of the rows in a directory; None if it has no rows.
+
+    Raises a ValueError if the description is damaged.
+    """
+    path = directory / DESCRIPTION
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        if found.pop("checksum") != _checksum(found):
+            raise ValueError
+    except FileNotFoundError:
+        return None
+    except (ValueError, LookupError, AttributeError):
+        raise _damaged(path) from None
+    return found
 
 
 def _checksum(description: Mapping[str, Any]) -> int:
@@ -260,10 +270,10 @@ class _Files:
             return np.memmap(path, kind.numpy_dtype, mode, _HEADER_BYTES, shape)
 
         self._parts: dict[str, list[_PartFile]] = {}
-        for name, path, kind in _part_paths(directory, kinds):
+        for name, path, kind in part_paths(directory, kinds):
             part = _PartFile(path, kind)
             if kind.is_run:
-                part.runs = mapped(_runs_path(path), "int64", 2)
+                part.runs = mapped(runs_path(path), "int64", 2)
             else:
                 part.values = _core.RowFile(os.fspath(path))
                 if self.is_writable and kind.is_small and kind.n_bytes:
@@ -288,10 +298,10 @@ class _Files:
         cls, directory: Path, n_rows: int, kinds: Mapping[str, list[Any]]
     ) -> None:
         """Create the files without any row."""
-        for _, path, kind in _part_paths(directory, kinds):
+        for _, path, kind in part_paths(directory, kinds):
             if kind.is_run:
                 _create_array(path, kind.dtype, (0, *kind.shape))
-                _create_array(_runs_path(path), "int64", (n_rows, 2))
+                _create_array(runs_path(path), "int64", (n_rows, 2))
             else:
                 _create_array(path, kind.dtype, (n_rows, *kind.shape))
         n_checksums = _n_checksums(directory, kinds)
@@ -454,11 +464,11 @@ def _arrays(
 
 def _n_checksums(directory: Path, kinds: Mapping[str, list[Any]]) -> int:
     """Return the number of checksums of a row."""
-    is_small = [kind.is_small for _, _, kind in _part_paths(directory, kinds)]
+    is_small = [kind.is_small for _, _, kind in part_paths(directory, kinds)]
     return len(is_small) - sum(is_small) + any(is_small)
 
 
-def _part_paths(
+def part_paths(
     directory: Path, kinds: Mapping[str, list[Any]]
 ) -> Iterator[tuple[str, Path, PartType]]:
     """Yield the column, the path and the type of each part, in order."""
@@ -473,7 +483,8 @@ def _part_paths(
             yield name, directory / f"{stem}.npy", kind
 
 
-def _runs_path(path: Path) -> Path:
+def runs_path(path: Path) -> Path:
+    """Return the path of the begin and end of each run of the part at `path`."""
     return path.with_suffix(".runs.npy")
 
 
