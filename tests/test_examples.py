@@ -189,6 +189,15 @@ def test_images_are_written_and_shown(tmp_path: Path) -> None:
     assert len(colors) > 24, "a sheet without pictures"
 
 
+def test_kept_images_are_decoded_once(tmp_path: Path) -> None:
+    needs("PIL")
+    needs("cv2")
+    shown = run_example("kept_images.py", folder=tmp_path)
+    assert "test images of each class: 20 20 20 20\n" in shown
+    kept = re.findall(r"(\d+) of 320 rows were kept", shown)
+    assert kept == ["0", "320", "320"]
+
+
 def test_sentences_are_sequences_of_words(tmp_path: Path) -> None:
     shown = run_example("sequences.py", folder=tmp_path)
     assert "[19  8  0  0  0  0  0  0  0] we judge" in shown
