@@ -44,7 +44,7 @@ def balanced(
     Parameters
     ----------
     labels : array of int, str or bytes, shape (records,)
-        The class of every record of the dataset; a column such as ``batch["label"]``.
+        The class of every record of the dataset; such as ``ds.column("label")``.
     batch_size : int
         Rows in a global batch; the last batch of an epoch may have fewer.
     length : int, optional
@@ -57,7 +57,7 @@ def balanced(
 
     Examples
     --------
-    >>> labels = ds.select_columns(["label"])[:]["label"]  # doctest: +SKIP
+    >>> labels = ds.column("label")  # doctest: +SKIP
     >>> loader = ds.loader(batches=fr.samplers.balanced(labels, 256))  # doctest: +SKIP
     """
     if isinstance(labels, BytesArray) and len(labels):
@@ -104,7 +104,7 @@ def bucket_by_length(
 
     Examples
     --------
-    >>> lengths = ds.select_columns(["tokens"])[:]["tokens"].lengths  # doctest: +SKIP
+    >>> lengths = ds.column("tokens").lengths  # doctest: +SKIP
     >>> loader = ds.loader(
     ...     batches=fr.samplers.bucket_by_length(lengths, [128, 512], [64, 16, 4])
     ... )  # doctest: +SKIP
@@ -191,7 +191,7 @@ def pack(
 
     Examples
     --------
-    >>> lengths = ds.select_columns(["tokens"])[:]["tokens"].lengths  # doctest: +SKIP
+    >>> lengths = ds.column("tokens").lengths  # doctest: +SKIP
     >>> loader = ds.loader(
     ...     batches=fr.samplers.pack(lengths, length=2048, rows=8),
     ...     transform=fr.pack_columns(["tokens"], length=2048, rows=8),

@@ -448,7 +448,7 @@ class Dataset:
             single rows are read, its batches have one or a few rows.
         cache_key : str, optional
             Identifies the transform in `cache`, which keeps its results. Change it
-            whenever the results change.
+            whenever the results change. Transforms after `cache` need none.
         """
         checked = CheckedTransform(transform, cache_key)
         return Dataset(self._source, (*self._transforms, checked))
@@ -461,38 +461,43 @@ class Dataset:
     ) -> Dataset:
         """Return a dataset that keeps its rows in a directory once they are decoded.
 
-        Loaders of the returned dataset keep each row that they decode, after the
-        transforms so far, and copy the row from the directory in later epochs. Every
-        row is verified with a checksum while it is copied. Later transforms, such as
+        Loaders and `column` of the returned dataset keep each row that they decode, after
+        the transforms so far, and copy the row from the directory in later epochs. Every
+        row is verified with checksums while it is copied. Later transforms, such as
         random crops, run in every epoch. Order, ranks and resuming do not change.
+        `LoaderStats.n_kept` counts the copied rows.
 
-        Any epoch fills the directory, in any order, and so do several processes at once.
-        A row that was not written completely is decoded again. If the disk is full, a
-        warning is issued and reading continues. The directory has one ``.npy`` file per
-        column of fixed shape, and two for others.
+        Any epoch fills the directory, in any order, and so do several processes of one
+        machine at once. A row that was not written completely is decoded again. If the
+        disk is full, a warning is issued and reading continues. The rows are ``.npy``
+        files. `Dataset.select` and other views share the directory of their dataset.
 
         Parameters
         ----------
         directory : path-like
-            A local directory for the rows of this dataset only; created if needed. A
-            directory that cannot be written is only read.
+            A local directory for the rows of this dataset only; created when the first
+            rows are kept. Joined datasets have a directory in it for each. A directory
+            that cannot be written is only read.
         columns : sequence of str, optional
             The columns to keep and to return; by default all.
 
         Raises
         ------
         TypeError
-            If the records are a mix, a transform has no `cache_key`, or, in a loader, a
-            column is not an array.
+            If the records are a mix or already kept, or a transform has no `cache_key`;
+            in a loader, if a column is not an array of numbers or an array of fastrec.
+        KeyError
+            If there is no such column.
         ValueError
-            If a spec or a transform is random; in a loader, if the files, features or
-            transforms are not those of the kept rows, or a column has rows of different
-            shapes.
+            If images are cropped at random, a transform takes ``rng`` or ``info``, or
+            a padded column comes before a transform. In a loader, if the files, features
+            or transforms are not those of the kept rows, a column has rows of
+            different shapes, or a transform does not return one row per record.
 
         Examples
         --------
-        >>> ds = fr.open("*.tfrecord", {"image": fr.Image((224, 224), "resize")})
-        ... # doctest: +SKIP
+        >>> image = fr.Image((224, 224), fit="resize")
+        >>> ds = fr.open("*.tfrecord", features={"image": image})  # doctest: +SKIP
         >>> loader = ds.cache("kept").loader(256, shuffle=True)  # doctest: +SKIP
         """
         source = self._source
@@ -640,8 +645,9 @@ class Dataset:
     def column(self, name: str) -> Any:
         """Return one column of all rows, decoded on all threads.
 
-        Other columns are not decoded if there are no transforms. Rows that `cache` keeps
-        are read from its directory.
+        Other columns are not decoded if there are no transforms. After `cache`, kept rows
+        are read from its directory, and all columns of the other rows are decoded and
+        kept.
 
         Returns
         -------
