@@ -466,15 +466,15 @@ class FixedLenSequence(Spec):
 
     def _widened(self, column: Any, width: int) -> Array:
         """Return `column`, padded to `width` items per row with this spec's default."""
-        padded: Array = column
         is_ragged = isinstance(column, RaggedArray)
         if not is_ragged and column.shape[1] == width:
-            return padded
+            same: Array = column
+            return same
         fill: Any = self.default
         if fill is None:
             fill = b"" if self.dtype == "bytes" else 0
         rows = column if is_ragged else rows_of_one_length(column)
-        padded = rows.to_padded(fill=fill, length=width)
+        padded: Array = rows.to_padded(fill=fill, length=width)
         return padded
 
 
