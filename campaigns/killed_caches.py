@@ -1,8 +1,9 @@
 """A program that kills writers and index builders with SIGKILL at random moments.
 
 Arguments: "writer", "index", "expansion" or "table", a new folder, a plain and a compressed file
-with records of numbers, and the number of runs. Prints how many processes were killed
-before they finished, and how many records were read afterwards.
+with records of numbers, and the number of runs; for "kept", two plain files. Prints how
+many processes were killed before they finished, and how many records were read
+afterwards.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import fastrec as fr
 from children import SEED
 from fastrec import Writer  # imported here, because a child lives for 20 ms only
 from fastrec.convert import write_table
 from faults import check_nothing_more, is_killed, left_open, patience
+from kept import exactly
 
 SPEC = {"n": fr.FixedLen((), "int64")}
 RECORDS = [
@@ -113,6 +118,42 @@ def kill_converter(folder: Path, draw: random.Random, plain: str) -> tuple[bool,
     return killed, n_records
 
 
+def add_rows_of_every_kind(batch: dict[str, Any]) -> dict[str, Any]:
+    """Add a column of large rows, and one of nested rows."""
+    n = batch["n"]
+    nested = [[[i], [i, -i]] for i in n.tolist()]
+    large = n[:, np.newaxis] + np.arange(1000)
+    return {**batch, "nested": fr.RaggedArray.from_list(nested), "large": large}
+
+
+def kept_dataset(ds: fr.Dataset, directory: Path) -> fr.Dataset:
+    """Return a dataset that keeps its rows in files of every kind."""
+    return ds.with_transform(add_rows_of_every_kind, cache_key="1").cache(directory)
+
+
+def kill_keeper(
+    folder: Path, draw: random.Random, paths: list[str]
+) -> tuple[bool, int]:
+    """Kill processes that keep rows, and compare all rows with the decoded ones."""
+    plain = fr.open(paths)
+    kept = kept_dataset(plain, folder / f"{draw.random()}")
+    options: dict[str, Any] = {"num_threads": 0, "transform_threads": 0}
+
+    def epoch(seed: int) -> None:
+        for _ in kept.loader(7, shuffle=True, seed=seed, **options):
+            pass
+
+    killed = [
+        is_killed(partial(epoch, seed), draw.random() * 0.03) for seed in range(2)
+    ]
+    wanted = exactly(plain.with_transform(add_rows_of_every_kind).loader(9, **options))
+    loader = kept.loader(9, **options)
+    for _ in range(2):
+        assert exactly(loader) == wanted
+    assert loader.stats.n_kept >= len(plain)
+    return any(killed), len(plain)
+
+
 WHOLE: list[bytes] = []
 
 
@@ -140,6 +181,8 @@ def main() -> None:
                 killed, n = kill_writer(folder, draw)
             elif what == "table":
                 killed, n = kill_converter(folder, draw, plain)
+            elif what == "kept":
+                killed, n = kill_keeper(folder, draw, [plain, packed])
             else:
                 read = {"index": indexed, "expansion": expanded}[what]
                 killed, n = kill_builder(folder, draw, read)
