@@ -12,6 +12,7 @@ Method
 from __future__ import annotations
 
 import errno
+import functools
 import multiprocessing
 import os
 import pickle
@@ -58,7 +59,6 @@ def outcome(ds: Untyped, directory: Path) -> Untyped:
     try:
         return exactly(ds.cache(directory).loader(3, shuffle=True, **ALONE))
     except ValueError as error:
-        assert "delete" in str(error)
         return str(error)
 
 
@@ -87,7 +87,7 @@ def test_a_changed_byte_is_never_delivered(small: Untyped, tmp_path: Path) -> No
             (tmp_path / "kept" / name).write_bytes(changed)
             found = outcome(small, tmp_path / "kept")
             n_errors += isinstance(found, str)
-            assert found == batches or isinstance(found, str), (name, at)
+            assert found == batches or "delete" in found, (name, at)
             restore(tmp_path / "kept", files)
     assert 0 < n_errors <= len(files["kept.json"])
 
@@ -105,7 +105,7 @@ def test_files_that_are_cut_or_missing(
             if size is not None:
                 path.write_bytes((data + bytes(9))[:size])
             found = outcome(small, tmp_path / "kept")
-            assert found == batches or isinstance(found, str), (name, size)
+            assert found == batches or "delete" in found, (name, size)
             if size is None and is_writable:
                 assert name in (".lock", "kept.json") or "damaged" in found
             restore(tmp_path / "kept", files)
@@ -138,7 +138,7 @@ def test_eight_processes_fill_a_directory_at_once(write: Write, tmp_path: Path) 
     for run in range(n_runs(3)):
         kept = plain.cache(tmp_path / f"kept{run}")
         children = [
-            forked(lambda seed=seed: compare(kept, plain, seed)) for seed in range(8)
+            forked(functools.partial(compare, kept, plain, seed)) for seed in range(8)
         ]
         statuses = [os.waitpid(child, 0)[1] for child in children]
         assert statuses == [0] * 8
@@ -224,7 +224,7 @@ def epochs_on_a_full_disk(kept: Untyped, plain: Untyped) -> int:
     """Compare three epochs; return the number of warnings."""
     loader, expected = kept.loader(5, **ALONE), plain.loader(5, **ALONE)
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+        warnings.simplefilter("default")
         for _ in range(3):
             assert exactly(loader) == exactly(expected)
     assert all("cannot keep more rows" in str(each.message) for each in caught)
@@ -236,15 +236,16 @@ def test_a_full_disk_ends_keeping_with_a_warning(
     small: Untyped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     true_call = getattr(os, call)
+    rest = [0]
+
+    def fails(*arguments: Untyped, **options: Untyped) -> Untyped:
+        rest[0] -= 1
+        if rest[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return true_call(*arguments, **options)
+
     for n_before in range(20):
-        rest = [n_before]
-
-        def fails(*arguments: Untyped, **options: Untyped) -> Untyped:
-            rest[0] -= 1
-            if rest[0] < 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return true_call(*arguments, **options)
-
+        rest[0] = n_before
         with monkeypatch.context() as patch:
             patch.setattr(os, call, fails)
             directory = tmp_path / f"{call}{n_before}"
@@ -270,7 +271,7 @@ def test_a_file_that_may_not_grow_ends_keeping(ds: Untyped, tmp_path: Path) -> N
         ds = fr.open(sys.argv[3:])
         loader = ds.cache(sys.argv[1]).loader(5, transform_threads=0)
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+            warnings.simplefilter("default")
             for _ in range(2):
                 assert sum(len(batch["n"]) for batch in loader) == len(ds)
         (warning,) = caught

@@ -30,7 +30,7 @@ from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.missing import absence
 from fastrec.features.schema import Features, Schema, schema_or_names
 from fastrec.hints import checked_names, missing_attribute
-from fastrec.kept.key import Kept
+from fastrec.kept.key import Kept, only
 from fastrec.loader.collate import Collator, OnTransformError
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
@@ -109,6 +109,7 @@ class Dataset:
         self._reader: _core.RowReader | None = None
         self._may_have_reader = True  # False if rows require whole batches
         self._is_watched = True  # whether the core watches for missing features
+        self._kept_rows: Any = None  # opened when single rows are read
 
     # Properties.
 
@@ -295,16 +296,26 @@ class Dataset:
         source = self._source
         collator = Collator(source, self._transforms)
         records = records_of(source, numbers)
-        try:
-            parts, _ = _core.decode_records(
-                source.to_core(), source.catalog(), self._pool, records
-            )
-        except Error as error:
-            self._set_hint(error)
-            raise
-        self._warn_of_absence()
+        read = None
+        if source.is_keeping:
+            from fastrec.loader.kept_decoder import KeptRows  # slow to import
+
+            if self._kept_rows is None:
+                self._kept_rows = KeptRows(source)
+            reader = self._kept_rows.reader(records, self._pool, "raise")
+            parts, read = reader.parts, reader.read
+        else:
+            try:
+                parts, _ = _core.decode_records(
+                    source.to_core(), source.catalog(), self._pool, records
+                )
+            except Error as error:
+                self._set_hint(error)
+                raise
+            self._warn_of_absence()
         places = None if collator.is_plain else source.row_places(records, "")
-        batch, _ = collator(parts, BatchInfo(0, 0, 0, numbers, records, _places=places))
+        info = BatchInfo(0, 0, 0, numbers, records, _places=places)
+        batch, _ = collator(parts, info, read)
         return batch
 
     def _warn_of_absence(self) -> None:
@@ -671,10 +682,10 @@ class Dataset:
         if not self._transforms and self._source.can_read_alone(name):
             read = self.select_columns([name])
         with read._table_loader(None) as loader:
-            parts = [batch[name] for batch in loader]
-        if not parts:
-            parts = [loader._empty_batch()[name]]
-        return concat_columns(parts)
+            batches = [only(batch, (name,)) for batch in loader]
+        if not batches:
+            batches = [only(loader._empty_batch(), (name,))]
+        return concat_columns([batch[name] for batch in batches])
 
     def split(
         self,

@@ -29,11 +29,11 @@ class Kept:
 
     def chosen(self, batch: Batch) -> Batch:
         """Return the columns of a batch to deliver; raise a KeyError if one is missing."""
-        return _only(batch, self.delivered)
+        return only(batch, self.delivered)
 
     def to_keep(self, batch: Batch) -> Batch:
         """Return the columns of a batch to keep; raise a KeyError if one is missing."""
-        return _only(batch, self.columns)
+        return only(batch, self.columns)
 
     def key(self, files: str, features: Mapping[str, Any]) -> dict[str, Any]:
         """Return what identifies the rows, as JSON.
@@ -48,7 +48,8 @@ class Kept:
         }
 
 
-def _only(batch: Batch, names: tuple[str, ...] | None) -> Batch:
+def only(batch: Batch, names: tuple[str, ...] | None) -> Batch:
+    """Return some columns of a batch, or all; raise a KeyError if one is missing."""
     if names is None:
         return batch
     for name in names:

@@ -236,7 +236,7 @@ class _PartFile:
 
     path: Path
     kind: PartType
-    values: Any = None  # a _core.RowFile; of runs, opened when rows are read
+    values: Any  # a _core.RowFile
     n_items: int = 0  # of runs: in the file when it was mapped
     runs: npt.NDArray[np.int64] | None = None  # the begin and end of each row
     rows: npt.NDArray[Any] | None = None  # of small rows, to be stored
@@ -271,13 +271,11 @@ class _Files:
 
         self._parts: dict[str, list[_PartFile]] = {}
         for name, path, kind in part_paths(directory, kinds):
-            part = _PartFile(path, kind)
+            part = _PartFile(path, kind, _core.RowFile(os.fspath(path)))
             if kind.is_run:
                 part.runs = mapped(runs_path(path), "int64", 2)
-            else:
-                part.values = _core.RowFile(os.fspath(path))
-                if self.is_writable and kind.is_small and kind.n_bytes:
-                    part.rows = mapped(path, kind.dtype, *kind.shape)
+            elif self.is_writable and kind.is_small and kind.n_bytes:
+                part.rows = mapped(path, kind.dtype, *kind.shape)
             if self.is_writable:
                 part.descriptor = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
             self._parts.setdefault(name, []).append(part)
@@ -431,10 +429,9 @@ def _copied_runs(
     item = part.kind.n_bytes
     runs = np.asarray(part.runs[numbers])
     end = int(runs.max(initial=0))
-    if part.values is None or end > part.n_items:
+    if end > part.n_items:
         part.values = _core.RowFile(os.fspath(part.path))  # the file has grown
-        size = part.path.stat().st_size - _HEADER_BYTES
-        part.n_items = size // item if item else end
+        part.n_items = (part.path.stat().st_size - _HEADER_BYTES) // item
     is_inside = (runs[:, 0] >= 0) & (runs[:, 0] <= runs[:, 1])
     runs[~is_inside | (runs[:, 1] > part.n_items)] = 0
     splits = offsets_from(runs[:, 1] - runs[:, 0])

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from fastrec.arrays.batch import Batch, concat_batches, n_rows, take_rows
 from fastrec.features.schema import Schema
 from fastrec.kept.key import Kept, encoded
 from fastrec.kept.store import RowStore
-from fastrec.loader.collate import Parts, SkippedRow, Transformation
+from fastrec.loader.collate import Parts, RowPolicy, SkippedRow, Transformation
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.plan import EpochPlan
 from fastrec.loader.prefetch import Delivered, unreadable_rows
@@ -55,7 +56,7 @@ class KeptDecoder:
         self._times = times
         self._lock = threading.Lock()
         self._collator = options.collator()
-        self._rows = _Rows(options.source)
+        self._rows = KeptRows(options.source)
         self.last_bytes = 0
         self.transform_pool_bytes = options.memory_limit
         self.pipeline: Any = SimpleNamespace(
@@ -98,7 +99,8 @@ class KeptDecoder:
             _threads=threads,
             _pool=self._pool,
         )
-        reader = _StepReader(self._options, self._pool, self._rows, records)
+        policy = self._options.row_policy
+        reader = self._rows.reader(records, self._pool, policy)
         batch, raised = self._collator(reader.parts, info, reader.read)
         n_bytes = sum(getattr(column, "nbytes", 0) for column in batch.values())
         elapsed = clock() - begin
@@ -112,10 +114,11 @@ class KeptDecoder:
         return Delivered(batch, step, n_records, n_bytes, skipped, places)
 
 
-class _Rows:
+class KeptRows:
     """Where the records of a source are kept: a store, and the row in it."""
 
     def __init__(self, source: Source) -> None:
+        self._source = source
         counts = source.files.n_records_by_file()
         begins = [0, *itertools.accumulate(counts)]
         ends = [0, *itertools.accumulate(reading.n_files for reading in source.given)]
@@ -135,6 +138,12 @@ class _Rows:
                     self.stores[reading] = RowStore(kept.directory, key)
                 else:  # datasets that are joined more than once
                     store.check(key)
+
+    def reader(
+        self, records: Numbers, pool: _core.BlockPool, policy: RowPolicy
+    ) -> RowReader:
+        """Return a reader of one batch; `policy` is for rows that cannot be read."""
+        return RowReader(self._source, self.stores, *self.find(records), pool, policy)
 
     def find(self, records: Numbers) -> tuple[npt.NDArray[np.intp], Numbers]:
         """Return each record's reading, and its row in the store; -1 for padding.
@@ -167,20 +176,23 @@ def _key(kept: Kept, schema: Schema, files: FileSet) -> dict[str, Any]:
     return {"n_rows": files.n_records, **kept.key(digest.hexdigest(), features)}
 
 
-class _StepReader:
-    """Reads the rows of one step."""
+class RowReader:
+    """Reads the rows of one batch."""
 
     def __init__(
         self,
-        options: LoaderOptions,
+        source: Source,
+        stores: Sequence[RowStore | None],
+        readings: npt.NDArray[np.intp],
+        rows: Numbers,
         pool: _core.BlockPool,
-        rows: _Rows,
-        records: Numbers,
+        policy: RowPolicy,
     ) -> None:
-        self._options = options
+        self._source = source
+        self._stores = stores
+        self._rows = rows
         self._pool = pool
-        self._stores = rows.stores
-        readings, self._rows = rows.find(records)
+        self._policy = policy
         found = np.unique(readings).tolist() or [0]
         self.parts: Parts = [(found[0], {}, None)]
         if len(found) > 1:
@@ -192,7 +204,7 @@ class _StepReader:
         self, reading: int, info: BatchInfo, transform: Transformation
     ) -> tuple[Batch, BatchInfo]:
         """Return the rows of a reading, after the transforms before they are kept."""
-        kept = self._options.source.readings()[0][reading].kept
+        kept = self._source.readings()[0][reading].kept
         store = self._stores[reading]
         if kept is None or store is None:
             return self._decoded(info, transform)
@@ -201,7 +213,7 @@ class _StepReader:
         rows = self._rows[here]
         batch, is_kept = store.gather(rows, kept.delivered, self._pool)
         self.n_kept += np.count_nonzero(is_kept)
-        if is_kept.all():
+        if batch and is_kept.all():
             return batch, info
         missing = info._of_rows(np.flatnonzero(~is_kept))
         decoded, missing = self._decoded(missing, transform)
@@ -230,7 +242,7 @@ class _StepReader:
     def _decoded(
         self, info: BatchInfo, transform: Transformation
     ) -> tuple[Batch, BatchInfo]:
-        source, policy = self._options.source, self._options.row_policy
+        source = self._source
         with source.files.renewing():
             parts, unreadable = _core.decode_records(
                 source.without_padding().to_core(),
@@ -238,10 +250,10 @@ class _StepReader:
                 self._pool,
                 info.records[info.positions >= 0],
                 len(info.positions),
-                policy,
+                self._policy,
             )
         if unreadable:
             self.unreadable += unreadable_rows(unreadable)
             rows = [span.row for span in unreadable]
-            info = info._without(rows, masks=policy == "mask")
+            info = info._without(rows, masks=self._policy == "mask")
         return transform(parts[0][1], info)

@@ -18,6 +18,7 @@ from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.display import table
 from fastrec.hints import missing_attribute
+from fastrec.loader.collate import ReadRows
 from fastrec.loader.iterator import (
     BatchIterator,
     RepeatedEpochs,
@@ -30,7 +31,7 @@ from fastrec.loader.progress import STATE_VERSION, Progress, checked_state
 from fastrec.loader.ranks import Rank, RankFinder, current_rank
 from fastrec.loader.stats import LoaderStats
 from fastrec.loader.transform_pool import TransformPool
-from fastrec.on_error import Report
+from fastrec.on_error import Report, SkippedSpan
 from fastrec.options import non_negative_int
 from fastrec.tasks import renew_after_fork
 from fastrec.transforms.batch_info import BatchInfo
@@ -107,6 +108,7 @@ class Loader(Generic[B]):
     def _create_pool(self) -> None:
         self._pool = self._options.block_pool()
         self._transform_pool = TransformPool(self._options)
+        self._kept_rows: Any = None  # opened by batch()
         renew_after_fork(self)
 
     def _allocate_by(
@@ -381,15 +383,25 @@ class Loader(Generic[B]):
         options = self._options
         policy = options.row_policy
         row_records = records[positions >= 0]
-        with options.source.files.renewing():
-            parts, unreadable = _core.decode_records(
-                options.source.to_core(),
-                options.source.catalog(),
-                self._pool,
-                row_records,
-                len(records),
-                policy,
-            )
+        read: ReadRows | None = None
+        unreadable: list[SkippedSpan] = []
+        if options.source.is_keeping:
+            from fastrec.loader.kept_decoder import KeptRows  # slow to import
+
+            if self._kept_rows is None:
+                self._kept_rows = KeptRows(options.source)
+            reader = self._kept_rows.reader(records, self._pool, policy)
+            parts, read = reader.parts, reader.read
+        else:
+            with options.source.files.renewing():
+                parts, unreadable = _core.decode_records(
+                    options.source.to_core(),
+                    options.source.catalog(),
+                    self._pool,
+                    row_records,
+                    len(records),
+                    policy,
+                )
         collator = options.collator()
         places = None
         if options.conversion is not None or not collator.is_plain:
@@ -402,7 +414,7 @@ class Loader(Generic[B]):
             rows = [span.row for span in unreadable]
             info = info._without(rows, masks=policy == "mask")
         batch: Any
-        batch, _ = collator(parts, info)
+        batch, _ = collator(parts, info, read)
         if options.conversion is not None:
             batch = options.conversion(batch, places)
         return batch  # type: ignore[no-any-return]
