@@ -87,6 +87,15 @@ class RowStore:
         self._lock = threading.Lock()
         self._files: _Files | None = None  # a child must not share chunks
 
+    def is_current(self, key: Mapping[str, Any]) -> bool:
+        """Return whether the open files have this key and are still in the directory."""
+        return (
+            self._files is not None
+            and self._is_keeping
+            and self._key == {"version": VERSION, **key}
+            and self._files.version == _version(self._directory)
+        )
+
     def gather(
         self, numbers: _Numbers, names: Sequence[str] | None, pool: _core.BlockPool
     ) -> tuple[Batch, npt.NDArray[np.bool_]]:
@@ -202,6 +211,15 @@ def described(directory: Path) -> dict[str, Any] | None:
     return found
 
 
+def _version(directory: Path) -> tuple[int, int] | None:
+    """Return what changes if the directory is deleted or made again; None if deleted."""
+    try:
+        found = os.stat(directory / DESCRIPTION)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
 def _checksum(description: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(description).encode())
 
@@ -258,6 +276,7 @@ class _Files:
         self, directory: Path, n_rows: int, kinds: Mapping[str, list[Any]]
     ) -> None:
         self._kinds = kinds
+        self.version = _version(directory)
         self.is_writable = os.access(directory / DESCRIPTION, os.W_OK)
         mode: Any = "r+" if self.is_writable else "r"
 

@@ -135,7 +135,7 @@ class KeptRows:
                     files = files.part(range(*run))
                 key = _key(kept, readings[reading].schema, files)
                 if (store := self.stores[reading]) is None:
-                    self.stores[reading] = RowStore(kept.directory, key)
+                    self.stores[reading] = _store(source, kept.directory, key)
                 else:  # datasets that are joined more than once
                     store.check(key)
 
@@ -162,6 +162,14 @@ class KeptRows:
         last = runs[-1:] if len(runs) else np.zeros(1, runs.dtype)
         runs = np.append(runs, np.repeat(last, n_padding))
         return self._readings[runs], np.append(rows, np.full(n_padding, -1))
+
+
+def _store(source: Source, directory: str, key: dict[str, Any]) -> RowStore:
+    """Return the kept rows in a directory; their files stay mapped between epochs."""
+    store: RowStore | None = source.row_stores.get(directory)
+    if store is None or not store.is_current(key):
+        store = source.row_stores[directory] = RowStore(directory, key)
+    return store
 
 
 def _key(kept: Kept, schema: Schema, files: FileSet) -> dict[str, Any]:

@@ -128,6 +128,7 @@ class Source:
         default=None, init=False
     )
     _fingerprint: tuple[int, str] | None = field(default=None, init=False)
+    row_stores: dict[str, Any] = field(default_factory=dict, init=False)  # by directory
 
     def __reduce__(self) -> tuple[object, ...]:
         return Source, (self.files, self.given, self.pieces, self.n_before, self.mix)
