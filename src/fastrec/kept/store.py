@@ -206,7 +206,7 @@ def described(directory: Path) -> dict[str, Any] | None:
             raise ValueError
     except FileNotFoundError:
         return None
-    except (ValueError, LookupError, AttributeError):
+    except (ValueError, LookupError, AttributeError, TypeError):
         raise _damaged(path) from None
     return found
 

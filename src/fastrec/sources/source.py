@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,10 +51,14 @@ class Reading:
     def with_columns(self, names: Sequence[str]) -> Reading:
         """Return a reading of the features `names`, or of the columns of kept rows."""
         kept, schema = self.kept, self.schema
-        if kept and kept.transforms:  # which may have returned any columns
+        known: Collection[Any] = schema
+        if kept and (kept.columns is not None or kept.transforms):
+            # Transforms may return any columns.
+            known = names if kept.columns is None else kept.columns
+        if missing := [name for name in names if name not in known]:
+            raise KeyError(no_column(missing[0], known, "the dataset"))
+        if kept and kept.transforms:
             return replace(self, kept=replace(kept, selected=tuple(names)))
-        if missing := [name for name in names if name not in schema]:
-            raise KeyError(no_column(missing[0], schema, "the dataset"))
         features = schema._with({name: schema[name] for name in names})
         if kept is None:
             return replace(self, features=features)
