@@ -12,9 +12,12 @@ Method
 from __future__ import annotations
 
 import functools
+import gzip
+import io
 import itertools
 import pickle
 import random
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -40,8 +43,10 @@ from numbered import (
     take,
     write_files,
 )
-from oracle import tfrecord_file
+from object_server import ObjectServer
+from oracle import example, tfrecord_file
 from oracle_frames import frame_offsets
+from tfds_directory import class_label, image, node, write_directory
 
 
 def generated(rng: random.Random, folder: Path, **options: Untyped) -> Untyped:
@@ -313,7 +318,7 @@ def test_damaged_records_are_skipped_or_masked_in_every_epoch(
     records = [record(n) for n in range(30)]
     records[11] = b"\xff" * 9
     data = bytearray(tfrecord_file(records))
-    data[frame_offsets(data)[20] + 14] ^= 1
+    data[frame_offsets(bytes(data))[20] + 14] ^= 1
     ds = fr.open(write(bytes(data)), features=SPEC, on_error=on_error)
     options: dict[str, Any] = {"shuffle": True, "pad_last": pad_last}
     kept = ds.cache(tmp_path / "kept")
@@ -355,3 +360,133 @@ def test_rows_whose_transform_fails_are_skipped_or_masked(
             assert exactly(loader) == exactly(plain)
             assert [*map(of_region, loader.report)] == [*map(of_region, plain.report)]
     assert loader.stats.n_kept > 0
+
+
+# Specs that Python code decodes, data sets of TFDS, and remote files.
+
+
+def picture(n: int) -> bytes:
+    PIL = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(n).integers(0, 256, (n % 3 + 4, 5, 3), np.uint8)
+    file = io.BytesIO()
+    PIL.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def with_images(n: int) -> bytes:
+    pictures = [picture(n + i) for i in range(3)]
+    if n % 10 == 7:
+        pictures[n // 10 % 2] = b"not an image"
+    numbers = [zlib.compress(bytes([n, i])) for i in range(2)]
+    return example(
+        {
+            b"image": ("bytes", pictures[:1]),
+            b"images": ("bytes", pictures[1 : 1 + n % 3]),
+            b"numbers": ("bytes", numbers),
+            b"zipped": ("bytes", numbers[:1]),
+        }
+    )
+
+
+DECODED = {
+    "image": fr.Image((4, 4), fit="resize"),
+    "images": fr.List(fr.Image((6, 3, 1), fit="resize")),
+    "raw": fr.List(fr.Raw((2,), "uint8", compression="ZLIB"), 2, key="numbers"),
+    "zipped": fr.Raw((2,), "uint8", compression="ZLIB"),
+    "bytes": fr.FixedLen((), "bytes", key="image"),
+}
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip", "mask"])
+def test_images_and_lists_are_kept_as_decoded(
+    write: Write, tmp_path: Path, on_error: Untyped
+) -> None:
+    numbers = [n for n in range(40) if on_error != "raise" or n % 10 != 7]
+    path = write(tfrecord_file(with_images(n) for n in numbers))
+    ds = fr.open(path, features=DECODED, on_error=on_error)
+    options: dict[str, Any] = {"shuffle": True, "pad_last": True}
+    kept = ds.cache(tmp_path / "kept")
+    for loader in (kept.loader(6, **options), kept.loader(6, **options)):
+        plain = ds.loader(6, **options)
+        for _ in range(2):
+            assert exactly(loader) == exactly(plain)
+    n_good = sum(n % 10 != 7 for n in numbers)
+    assert n_good == 36
+    assert loader.stats.n_kept == 2 * n_good
+
+
+def test_data_sets_of_tfds(tmp_path: Path) -> None:
+    rows = [{"image": picture(0), "label": n % 3, "text": b"x" * n} for n in range(20)]
+    features = {
+        "image": image(4, 5, 3),
+        "label": class_label(3),
+        "text": node("Text", "text"),
+    }
+    directory = write_directory(
+        tmp_path / "data", features, {"train": [rows[:9], rows[9:]]}
+    )
+    ds = fr.open_tfds(directory, "train[2:]")
+    kept = ds.cache(tmp_path / "kept")
+    loader = kept.loader(5, shuffle=True)
+    for _ in range(2):
+        assert exactly(loader) == exactly(ds.loader(5, shuffle=True))
+        loader.set_epoch(0)
+    assert loader.stats.n_kept == 18
+    assert exact(kept.column("label")) == exact(ds.column("label"))
+
+
+def test_remote_files(server: ObjectServer, tmp_path: Path) -> None:
+    data = tfrecord_file(record(n) for n in range(30))
+    server.objects |= {"a.tfrecord": data, "b.tfrecord": data}
+    urls = [f"{server.url}/{name}.tfrecord" for name in "ab"]
+    ds = fr.open(urls, features=SPEC)
+    loader, plain = (
+        each.loader(7, shuffle=fr.Blocks(block_bytes=300, lanes=2))
+        for each in (ds.cache(tmp_path), ds)
+    )
+    for _ in range(2):
+        assert exactly(loader) == exactly(plain)
+    assert loader.stats.n_kept == 60
+
+
+def test_compressed_files_need_a_copy(write: Write, tmp_path: Path) -> None:
+    path = write(gzip.compress(tfrecord_file(record(n) for n in range(30))))
+    kept = fr.open(path, features=SPEC).cache(tmp_path / "kept")
+    with pytest.raises((TypeError, ValueError), match="cache_dir"):
+        next(iter(kept.loader(5)))
+    ds = fr.open(path, features=SPEC, cache_dir=tmp_path / "copies")
+    loader = ds.cache(tmp_path / "kept").loader(5, shuffle=True)
+    plain = ds.loader(5, shuffle=True)
+    for _ in range(2):
+        assert exactly(loader) == exactly(plain)
+
+
+# Single batches and rows, and warnings.
+
+
+def test_single_batches_and_rows_are_read_from_the_directory(
+    ds: Untyped, tmp_path: Path
+) -> None:
+    kept, plain = ds.cache(tmp_path), ds.loader(5, shuffle=True, pad_last=True)
+    loader = kept.loader(5, shuffle=True, pad_last=True)
+    for _ in range(2):
+        found = [loader.batch(step) for step in range(9)]
+        assert exactly(found) == exactly(plain.batch(step) for step in range(9))
+    for i in (0, 42, -1):
+        assert repr(kept[i]) == repr(ds[i])
+    assert [repr(row) for row in kept] == [repr(row) for row in ds]
+    assert np.load(tmp_path / "checksums.npy").all()
+
+
+def test_a_column_without_values_is_a_warning_of_the_first_epoch(
+    write: Write, tmp_path: Path
+) -> None:
+    path = write(tfrecord_file(record(n) for n in range(30)))
+    features = {
+        "word": fr.VarLen("bytes"),
+        "padded": fr.FixedLenSequence((), "bytes", key="words"),
+    }
+    loader = fr.open(path, features=features).cache(tmp_path).loader(5)
+    with pytest.warns(fr.MissingFeatureWarning, match="did you mean 'words'"):
+        exactly(loader)
+    exactly(loader)

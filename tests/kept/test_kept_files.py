@@ -150,9 +150,8 @@ def test_eight_processes_fill_a_directory_at_once(write: Write, tmp_path: Path) 
 def test_processes_share_a_dataset(ds: Untyped, tmp_path: Path) -> None:
     kept = ds.cache(tmp_path)
     for method in ("fork", "spawn"):
-        child = multiprocessing.get_context(method).Process(
-            target=compare, args=(kept, ds, 1)
-        )
+        context: Untyped = multiprocessing.get_context(method)
+        child = context.Process(target=compare, args=(kept, ds, 1))
         child.start()
         child.join()
         assert child.exitcode == 0

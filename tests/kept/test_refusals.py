@@ -195,12 +195,6 @@ def transformed(*keys: str) -> Callable[[Untyped], Untyped]:
     return change
 
 
-def image(**options: Untyped) -> Callable[[Untyped], Untyped]:
-    return lambda ds: ds.with_features(
-        {"pixels": fr.Image((2, 2), "resize", **options)}
-    )
-
-
 # What differs in the message, and datasets of which each differs from the others.
 DIFFERENT: dict[str, tuple[str, list[Callable[[Untyped], Untyped]]]] = {
     "default": (
