@@ -472,9 +472,9 @@ class Dataset:
     ) -> Dataset:
         """Return a dataset that keeps its rows in a directory once they are decoded.
 
-        Loaders and `column` of the returned dataset keep each row that they decode, after
-        the transforms so far, and copy the row from the directory in later epochs. Every
-        row is verified with checksums while it is copied. Later transforms, such as
+        The returned dataset keeps each row that it decodes, after the transforms so far,
+        and copies the row from the directory when it is read again, as in later epochs.
+        Every row is verified with checksums while it is copied. Later transforms, such as
         random crops, run in every epoch. Order, ranks and resuming do not change.
         `LoaderStats.n_kept` counts the copied rows.
 

@@ -55,8 +55,8 @@ class LoaderStats:
         Seconds in which no decoded batch was ready for `transform_threads`, so a thread
         waited for a batch or decoded a batch itself.
     n_kept : int
-        Records that were read from kept rows instead of being decoded; see
-        `Dataset.cache`.
+        The number of records that were copied from kept rows instead of being decoded,
+        including those of prefetched batches; see `Dataset.cache`.
     n_bytes_fetched : int
         Bytes fetched from remote stores, including bytes read ahead.
     n_retries : int
