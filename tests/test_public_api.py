@@ -90,6 +90,8 @@ MEMBERS = {
         "view",
     ],
     fr.Dataset: [
+        "cache",
+        "column",
         "column_names",
         "files",
         "filter",
