@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,18 +33,6 @@ class Kept:
     def to_keep(self, batch: Batch) -> Batch:
         """Return the columns of a batch to keep; raise a KeyError if one is missing."""
         return only(batch, self.columns)
-
-    def key(self, files: str, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what identifies the rows, as JSON.
-
-        `files` is a fingerprint of the files, and `features` are the encoded specs.
-        """
-        return {
-            "files": files,
-            "features": features,
-            "transforms": [*self.transforms],
-            "only": None if self.columns is None else [*self.columns],
-        }
 
 
 def only(batch: Batch, names: tuple[str, ...] | None) -> Batch:

@@ -16,6 +16,7 @@ SparseArray                     runs of indices, and the parts of its values
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -158,9 +159,4 @@ def _first_splits(parts: Iterator[Part]) -> tuple[Iterator[Part], _Splits]:
     """Return the parts, and the splits of the first one."""
     first = next(parts)
     assert first.splits is not None
-
-    def again() -> Iterator[Part]:
-        yield first
-        yield from parts
-
-    return again(), first.splits
+    return itertools.chain([first], parts), first.splits

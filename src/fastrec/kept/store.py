@@ -110,15 +110,11 @@ class RowStore:
         is_kept[is_kept] = (files.checksums[numbers[is_kept]] != 0).all(1)
         if not is_kept.any():
             return {}, is_kept
-        chosen = numbers if is_kept.all() else numbers[is_kept]
-        batch, is_valid = files.gather(chosen, names, pool)
-        if not is_valid.all():  # torn or damaged rows are decoded again
-            is_kept[is_kept] = is_valid
-            chosen = chosen[is_valid]
-            batch, is_valid = files.gather(chosen, names, pool)
-            if not is_valid.all():
-                return {}, np.zeros(len(numbers), bool)
-        return batch, is_kept
+        batch, is_valid = files.gather(numbers[is_kept], names, pool)
+        if is_valid.all():
+            return batch, is_kept
+        is_kept[is_kept] = is_valid  # torn and damaged rows are decoded again
+        return self.gather(np.where(is_kept, numbers, -1), names, pool)
 
     def add(self, numbers: _Numbers, batch: Batch) -> None:
         """Keep the rows of a batch; a warning reports that the disk is full.
@@ -321,7 +317,8 @@ class _Files:
                 _create_array(runs_path(path), "int64", (n_rows, 2))
             else:
                 _create_array(path, kind.dtype, (n_rows, *kind.shape))
-        n_checksums = _n_checksums(directory, kinds)
+        is_small = [kind.is_small for _, _, kind in part_paths(directory, kinds)]
+        n_checksums = is_small.count(False) + any(is_small)
         _create_array(directory / "checksums.npy", "uint32", (n_rows, n_checksums))
 
     def check(self, kinds: Mapping[str, list[Any]]) -> None:
@@ -356,12 +353,9 @@ class _Files:
                 ]
                 targets = _arrays(pool, len(numbers), kinds)
                 row_bytes = [file.kind.n_bytes for file in files]
+                values = [file.values for file in files]
                 sums = _core.copy_columns(
-                    [file.values for file in files],
-                    _HEADER_BYTES,
-                    row_bytes,
-                    targets,
-                    numbers,
+                    values, _HEADER_BYTES, row_bytes, targets, numbers
                 )
                 for (name, i, _), target in zip(group, targets, strict=True):
                     if target is not None:
@@ -476,12 +470,6 @@ def _arrays(
             kinds, itertools.accumulate(sizes, initial=0), strict=False
         )
     ]
-
-
-def _n_checksums(directory: Path, kinds: Mapping[str, list[Any]]) -> int:
-    """Return the number of checksums of a row."""
-    is_small = [kind.is_small for _, _, kind in part_paths(directory, kinds)]
-    return len(is_small) - sum(is_small) + any(is_small)
 
 
 def part_paths(

@@ -173,7 +173,7 @@ def _store(source: Source, directory: str, key: dict[str, Any]) -> RowStore:
 
 
 def _key(kept: Kept, schema: Schema, files: FileSet) -> dict[str, Any]:
-    """Return the key of the rows that are kept of these files."""
+    """Return what identifies the rows that are kept of these files, as JSON."""
     digest = hashlib.blake2b(digest_size=16)
     files.add_to(digest)
     digest.update(versions_of(files.files).tobytes())
@@ -181,7 +181,13 @@ def _key(kept: Kept, schema: Schema, files: FileSet) -> dict[str, Any]:
         str(name): [schema._row_type(name), encoded(spec)]
         for name, spec in schema.items()
     }
-    return {"n_rows": files.n_records, **kept.key(digest.hexdigest(), features)}
+    return {
+        "n_rows": files.n_records,
+        "files": digest.hexdigest(),
+        "features": features,
+        "transforms": [*kept.transforms],
+        "only": None if kept.columns is None else [*kept.columns],
+    }
 
 
 class RowReader:
@@ -220,7 +226,7 @@ class RowReader:
         info = dataclasses.replace(info, _rows=here)
         rows = self._rows[here]
         batch, is_kept = store.gather(rows, kept.delivered, self._pool)
-        self.n_kept += np.count_nonzero(is_kept)
+        self.n_kept += int(np.count_nonzero(is_kept))
         if batch and is_kept.all():
             return batch, info
         missing = info._of_rows(np.flatnonzero(~is_kept))
