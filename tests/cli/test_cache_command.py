@@ -129,6 +129,17 @@ def test_ctrl_c_keeps_rows_and_the_command_continues(
     assert json.loads(fill("--json")[0])["n_decoded"] == N - report["n_kept"]
 
 
+def test_ctrl_c_before_the_first_row_keeps_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cache, "progress_bar", interrupted)
+    note = "kept 0 of 200 rows, 0 bytes on disk; run the command again to continue"
+    assert fill(status=130) == ("", f"interrupted; {note}\n")
+
+
 def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -57,30 +57,32 @@ def cache(
     options = _options(features)
     files = files_of(paths, joins=True)
     indexed(files)
+    ds = fr.open(files, **options)
+    n_rows = len(ds)
     start = time.perf_counter()
     try:
-        ds = fr.open(files, **options).cache(out, columns=names_in(columns))
+        ds = ds.cache(out, columns=names_in(columns))
         with (
             progress_bar("decoding", "rows") as bar,
             ds.loader(_BATCH_SIZE, rank=0, world_size=1) as loader,
         ):
             for _ in loader:
-                bar(loader.stats.n_records, len(ds))
+                bar(loader.stats.n_records, n_rows)
     except KeyboardInterrupt:
-        note = f"kept {_kept(out)}; run the command again to continue"
+        note = f"kept {_kept(out, n_rows)}; run the command again to continue"
         raise KeyboardInterrupt(note) from None
     except KeyError as error:  # a column
         raise fr.Error(error.args[0]) from error
     seconds = time.perf_counter() - start
-    n_decoded = len(ds) - loader.stats.n_kept
+    n_decoded = n_rows - loader.stats.n_kept
     found = descriptions(out)
-    if sum(part["n_kept"] for part in found) < len(ds):
-        raise fr.Error(f"{printable(out)} keeps only {_kept(out)}")
+    if sum(part["n_kept"] for part in found) < n_rows:
+        raise fr.Error(f"{printable(out)} keeps only {_kept(out, n_rows)}")
     if as_json:
         fields = {"n_decoded": n_decoded, "seconds": seconds}
         print_json({"directories": found, **fields})
         return
-    echo(f"{printable(out)} keeps {_kept(out)}")
+    echo(f"{printable(out)} keeps {_kept(out, n_rows)}")
     if n_decoded:
         speed = rate(n_decoded / seconds)
         echo(f"decoded {n_decoded:,} in {seconds:.2f} s ({speed} rows/s)")
@@ -101,11 +103,11 @@ def _options(path: Path) -> dict[str, Any]:
     )
 
 
-def _kept(directory: Path) -> str:
-    """Describe how many rows a directory keeps, and their size."""
+def _kept(directory: Path, n_rows: int) -> str:
+    """Describe how many of `n_rows` rows a directory keeps, and their size."""
     parts = descriptions(directory)
-    n_kept, n_rows, n_bytes = (
-        sum(part[name] for part in parts) for name in ("n_kept", "n_rows", "n_bytes")
+    n_kept, n_bytes = (
+        sum(part[name] for part in parts) for name in ("n_kept", "n_bytes")
     )
     of_all = "all " if n_kept == n_rows else f"{n_kept:,} of "
     return f"{of_all}{counted(n_rows, 'row')}, {size(n_bytes)} on disk"
