@@ -157,11 +157,19 @@ CAMPAIGNS = [
     ),
     of_tests(
         "kills-caches",
-        "`kill -9` of a process that writes indexes and expansions leaves nothing that is "
-        "believed.",
-        "tests/core/test_faults.py -k killed",
+        "`kill -9` of a process that writes indexes, expansions and kept rows leaves nothing "
+        "wrong that is believed.",
+        "tests/core/test_faults.py tests/kept/test_kept_files.py -k killed",
         200,
         "kills",
+    ),
+    of_tests(
+        "kept-rows",
+        "Kept rows of generated schemas are those of the files, in every order and with "
+        "every error policy, and a changed byte is never delivered.",
+        'tests/kept -k "any_schema or changed_byte"',
+        1_000,
+        "schemas, and changed bytes",
     ),
     of_tests(
         "kills-writers",
