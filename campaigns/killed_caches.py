@@ -24,7 +24,7 @@ from children import SEED
 from fastrec import Writer  # imported here, because a child lives for 20 ms only
 from fastrec.convert import write_table
 from faults import check_nothing_more, is_killed, left_open, patience
-from kept import exactly
+from kept_rows import exactly
 
 SPEC = {"n": fr.FixedLen((), "int64")}
 RECORDS = [

@@ -31,7 +31,7 @@ from campaigns.differential_specs import fastrec_feature
 from campaigns.single_rows import random_schema
 from children import SEED, n_runs
 from columns import Untyped, Write
-from kept import exact, exactly
+from kept_rows import exact, exactly
 from numbered import (
     SPEC,
     Batch,

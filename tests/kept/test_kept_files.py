@@ -32,7 +32,7 @@ from campaigns.killed_caches import kept_dataset
 from children import SEED, n_runs, run_campaign, run_python
 from columns import Untyped, Write, open_dataset
 from fastrec.kept import layout, store
-from kept import exactly
+from kept_rows import exactly
 from numbered import SPEC, N, record, write_files
 from oracle import tfrecord_file
 

@@ -25,7 +25,7 @@ from fastrec import _core
 from fastrec.arrays.batch import take_rows
 from fastrec.features.base import numpy_dtype
 from fastrec.kept.store import RowStore
-from kept import exactly
+from kept_rows import exactly
 
 DTYPES = (
     *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),

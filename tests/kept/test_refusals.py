@@ -22,7 +22,7 @@ import pytest
 import fastrec as fr
 from columns import Untyped, Write
 from fastrec.kept import store
-from kept import exactly
+from kept_rows import exactly
 from numbered import SPEC, record
 from oracle import example, tfrecord_file
 from oracle_example import sequence
