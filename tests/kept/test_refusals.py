@@ -263,7 +263,7 @@ def test_the_order_of_features_does_not_matter(ds: Untyped, tmp_path: Path) -> N
 def test_rows_of_other_columns(ds: Untyped, tmp_path: Path) -> None:
     exactly(ds.cache(tmp_path, ["n"]).loader(5, **ALONE))
     for columns in (None, ["words"], ["n", "words"]):
-        with pytest.raises(ValueError, match="keeps rows of another dataset: its only"):
+        with pytest.raises(ValueError, match="keeps rows of another dataset: its selection"):
             next(iter(ds.cache(tmp_path, columns).loader(5, **ALONE)))
 
 

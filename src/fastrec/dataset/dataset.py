@@ -304,18 +304,18 @@ class Dataset:
                 self._kept_rows = KeptRows(source)
             reader = self._kept_rows.reader(records, self._pool, "raise")
             parts, read = reader.parts, reader.read
-        else:
-            try:
+        places = None if collator.is_plain else source.row_places(records, "")
+        info = BatchInfo(0, 0, 0, numbers, records, _places=places)
+        try:
+            if read is None:
                 parts, _ = _core.decode_records(
                     source.to_core(), source.catalog(), self._pool, records
                 )
-            except Error as error:
-                self._set_hint(error)
-                raise
-            self._warn_of_absence()
-        places = None if collator.is_plain else source.row_places(records, "")
-        info = BatchInfo(0, 0, 0, numbers, records, _places=places)
-        batch, _ = collator(parts, info, read)
+            batch, _ = collator(parts, info, read)
+        except Error as error:
+            self._set_hint(error)
+            raise
+        self._warn_of_absence()
         return batch
 
     def _warn_of_absence(self) -> None:
@@ -459,7 +459,9 @@ class Dataset:
             single rows are read, its batches have one or a few rows.
         cache_key : str, optional
             Identifies the transform in `cache`, which keeps its results. Change it
-            whenever the results change. Transforms after `cache` need none.
+            whenever the results change. Transforms after `cache` need none. The result
+            for a row must depend on that row only, not on the rest of the batch, and the
+            rows must keep their order.
         """
         checked = CheckedTransform(transform, cache_key)
         return Dataset(self._source, (*self._transforms, checked))
@@ -558,6 +560,8 @@ class Dataset:
         given = tuple(itertools.starmap(keeping, enumerate(readings)))
         source = dataclasses.replace(source, given=given)
         if columns is not None:
+            if not len(columns):
+                raise ValueError("cache() requires at least one column, got none")
             source = source.with_columns(columns).changed(Reading.keeping_selected)
         return Dataset(source)
 
@@ -670,8 +674,9 @@ class Dataset:
         KeyError
             If there is no such column.
         Error
-            If a record cannot be read and ``on_error="raise"``. Rows that other policies
-            skip are missing.
+            If a record cannot be read and ``on_error="raise"``. With other policies,
+            skipped rows are missing, so the column is shorter than the dataset, and
+            masked rows are zero or empty; to select rows, use `filter`.
 
         Examples
         --------

@@ -43,8 +43,7 @@ from fastrec.kept.layout import (
     type_of,
 )
 from fastrec.printable import printable
-from fastrec.storage.atomic import replacement
-from fastrec.storage.locks import held_lock
+from fastrec.storage.atomic import held_lock, replacement
 from fastrec.tasks import renew_after_fork
 
 VERSION = 1
@@ -84,14 +83,12 @@ class RowStore:
         self._opened()
 
     def _renew_after_fork(self) -> None:
-        self._lock = threading.Lock()
         self._files: _Files | None = None  # a child must not share chunks
 
     def is_current(self, key: Mapping[str, Any]) -> bool:
         """Return whether the open files have this key and are still in the directory."""
         return (
             self._files is not None
-            and self._is_keeping
             and self._key == {"version": VERSION, **key}
             and self._files.version == _version(self._directory)
         )
@@ -133,8 +130,7 @@ class RowStore:
             files = self._opened() or self._created(kinds)
             files.check(kinds)
             if files.is_writable:
-                with _core.HeldLock(self._lock):
-                    files.add(numbers, batch)
+                files.add(numbers, batch)
         except OSError as error:
             is_full = error.errno in _NO_ROOM
             if not is_full and error.errno not in (errno.EROFS, errno.EACCES):
@@ -272,6 +268,7 @@ class _Files:
         self, directory: Path, n_rows: int, kinds: Mapping[str, list[Any]]
     ) -> None:
         self._kinds = kinds
+        self._lock = threading.Lock()  # guards the chunks
         self.version = _version(directory)
         self.is_writable = os.access(directory / DESCRIPTION, os.W_OK)
         mode: Any = "r+" if self.is_writable else "r"
@@ -291,7 +288,7 @@ class _Files:
                 part.runs = mapped(runs_path(path), "int64", 2)
             elif self.is_writable and kind.is_small and kind.n_bytes:
                 part.rows = mapped(path, kind.dtype, *kind.shape)
-            if self.is_writable:
+            if self.is_writable and not kind.is_small:
                 part.descriptor = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
             self._parts.setdefault(name, []).append(part)
         parts = [
@@ -415,17 +412,21 @@ class _Files:
     def _append(self, file: _PartFile, data: npt.NDArray[np.uint8], n: int) -> int:
         """Append `n` items to a file of runs; return the number of the first."""
         item = max(1, file.kind.n_bytes)
-        if n > len(file.chunk):
-            with held_lock(file.path.parent / ".lock", threading.Event()):
-                size = os.fstat(file.descriptor).st_size - _HEADER_BYTES
-                begin = size // item
-                end = begin + max(n, _CHUNK_BYTES // item)
-                os.ftruncate(file.descriptor, _HEADER_BYTES + end * item)
-                _write(file.descriptor, _header(file.kind, (end, *file.kind.shape)), 0)
-            file.chunk = range(begin, end)
-        begin = file.chunk.start
+        with _core.HeldLock(self._lock):
+            if n > len(file.chunk):
+                # Without locks, processes may share a chunk. Then the checksums of the
+                # rows that are overwritten do not match.
+                with held_lock(file.path.parent / ".lock", threading.Event()):
+                    size = os.fstat(file.descriptor).st_size - _HEADER_BYTES
+                    begin = size // item
+                    end = begin + max(n, _CHUNK_BYTES // item)
+                    os.ftruncate(file.descriptor, _HEADER_BYTES + end * item)
+                    header = _header(file.kind, (end, *file.kind.shape))
+                    _write(file.descriptor, header, 0)
+                file.chunk = range(begin, end)
+            begin = file.chunk.start
+            file.chunk = file.chunk[n:]
         _write(file.descriptor, data, _HEADER_BYTES + begin * item)
-        file.chunk = file.chunk[n:]
         return begin
 
 
@@ -443,12 +444,18 @@ def _copied_runs(
     runs = np.asarray(part.runs[numbers])
     end = int(runs.max(initial=0))
     if end > part.n_items:
-        part.values = _core.RowFile(os.fspath(part.path))  # the file has grown
-        part.n_items = (part.path.stat().st_size - _HEADER_BYTES) // item
+        # The file has grown, and may grow further before it is mapped.
+        size = part.path.stat().st_size
+        part.values = _core.RowFile(os.fspath(part.path))
+        part.n_items = (size - _HEADER_BYTES) // item
     is_inside = (runs[:, 0] >= 0) & (runs[:, 0] <= runs[:, 1])
     runs[~is_inside | (runs[:, 1] > part.n_items)] = 0
     splits = offsets_from(runs[:, 1] - runs[:, 0])
-    (values,) = _arrays(pool, int(splits[-1]), [part.kind])
+    try:
+        (values,) = _arrays(pool, int(splits[-1]), [part.kind])
+    except MemoryError:  # a damaged run may have any length
+        runs[:], splits[:] = 0, 0
+        (values,) = _arrays(pool, 0, [part.kind])
     sums = part.values.copy(numbers, runs * item + _HEADER_BYTES, values)
     return Part(values, splits), sums
 
@@ -504,14 +511,16 @@ def _header(kind: PartType, shape: tuple[int, ...]) -> bytes:
 def _create_array(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     """Create a .npy file of zeros; reserve disk space if its rows are small.
 
-    Small rows are stored through a mapping, which must not meet a full disk.
+    Small rows are stored through a mapping, which must not meet a full disk. Processes
+    may still map an earlier file at `path`, so the file is a new one.
     """
     kind = PartType(dtype, shape[1:], is_run=False)
     size = _HEADER_BYTES + shape[0] * kind.n_bytes
+    path.unlink(missing_ok=True)
     with path.open("wb") as file:
         file.write(_header(kind, shape))
         file.flush()
-        if hasattr(os, "posix_fallocate") and kind.is_small:
+        if hasattr(os, "posix_fallocate") and (kind.is_small or dtype == "uint32"):
             os.posix_fallocate(file.fileno(), 0, size)
         os.ftruncate(file.fileno(), size)
 

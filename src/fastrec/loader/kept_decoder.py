@@ -53,6 +53,7 @@ class KeptDecoder:
         self._plan = plan
         self._at = at
         self._step = at.step
+        self._is_stopped = False
         self._times = times
         self._lock = threading.Lock()
         self._collator = options.collator()
@@ -67,12 +68,12 @@ class KeptDecoder:
             at.iteration.add_gaps(files.report())
 
     def _stop(self) -> None:
-        self._step = self._plan.n_steps
+        self._is_stopped = True
 
     def take(self) -> int | None:
         """Return the next step; None at the end of the epoch."""
         step = self._step
-        if step >= self._plan.n_steps:
+        if self._is_stopped or step >= self._plan.n_steps:
             return None
         self._step += 1
         return step
@@ -128,8 +129,9 @@ class KeptRows:
         # The reading of each run of files.
         self._readings = np.array([of_files[first] for first in ends[:-1]])
         self.stores: list[RowStore | None] = [None] * len(readings)
+        is_current = self._is_current(range(len(counts)))
         for reading, run in zip(self._readings, itertools.pairwise(ends), strict=True):
-            if (kept := readings[reading].kept) is not None:
+            if (kept := readings[reading].kept) is not None and is_current:
                 files = source.files
                 if len(self._readings) > 1:
                     files = files.part(range(*run))
@@ -143,7 +145,18 @@ class KeptRows:
         self, records: Numbers, pool: _core.BlockPool, policy: RowPolicy
     ) -> RowReader:
         """Return a reader of one batch; `policy` is for rows that cannot be read."""
-        return RowReader(self._source, self.stores, *self.find(records), pool, policy)
+        stores = self.stores if self.is_current(records) else [None] * len(self.stores)
+        return RowReader(self._source, stores, *self.find(records), pool, policy)
+
+    def is_current(self, records: Numbers) -> bool:
+        """Return whether the files of `records` have not changed since their index."""
+        places = self._source.places(records[records >= 0])
+        return self._is_current(np.unique(places[:, 0]).tolist())
+
+    def _is_current(self, numbers: Sequence[int]) -> bool:
+        files, scans = self._source.files, self._source.files.scans()
+        now = versions_of([files.paths[i] for i in numbers])
+        return [scans[i].version for i in numbers] == list(map(tuple, now.tolist()))
 
     def find(self, records: Numbers) -> tuple[npt.NDArray[np.intp], Numbers]:
         """Return each record's reading, and its row in the store; -1 for padding.
@@ -186,7 +199,7 @@ def _key(kept: Kept, schema: Schema, files: FileSet) -> dict[str, Any]:
         "files": digest.hexdigest(),
         "features": features,
         "transforms": [*kept.transforms],
-        "only": None if kept.columns is None else [*kept.columns],
+        "selection": None if kept.columns is None else [*kept.columns],
     }
 
 

@@ -22,6 +22,8 @@ class CheckedTransform:
     def __init__(self, transform: Any, cache_key: str | None = None) -> None:
         if not callable(transform):
             raise TypeError(f"transform must be callable, got {transform!r}")
+        if cache_key is not None and not isinstance(cache_key, str):
+            raise TypeError(f"cache_key must be a str, got {cache_key!r}")
         self.cache_key = cache_key
         self._transform = transform
         self._info = argument_style(transform, "info")
