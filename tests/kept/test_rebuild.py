@@ -70,3 +70,23 @@ def test_rows_of_another_dataset_are_an_error(ds: fr.Dataset, tmp_path: Path) ->
     assert n_kept(other.cache(directory).loader(16)) == 0
     with pytest.raises(ValueError, match="transforms differ"):
         n_kept(loader)
+
+
+@pytest.mark.parametrize("how", ["replaced", "rewritten"])
+def test_rows_of_changed_files_are_not_kept(tmp_path: Path, how: str) -> None:
+    path, other = tmp_path / "rows.tfrecord", tmp_path / "other.tfrecord"
+    fr.write(path, {"label": np.arange(N)}, features=SPECS)
+    ds = fr.open(path, features=SPECS)
+    cached = ds.cache(tmp_path / "kept")
+    assert cached[7]["label"] == 7
+    fr.write(other, {"label": np.arange(N)[::-1].copy()}, features=SPECS)
+    if how == "replaced":
+        other.replace(path)
+    else:
+        path.write_bytes(other.read_bytes())
+    for i in (7, 9):
+        assert cached[i]["label"] == ds[i]["label"]
+    again = fr.open(path, features=SPECS).cache(tmp_path / "new")
+    with pytest.raises(ValueError, match="keeps rows of another dataset"):
+        fr.open(path, features=SPECS).cache(tmp_path / "kept")[7]
+    assert again[7]["label"] == N - 8
