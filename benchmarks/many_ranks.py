@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -75,12 +75,12 @@ def synthesize(folder: Path, n_files: int, n_records: int) -> float:
         )
         names.append(str(path))
     scope = Scope.of(names)
-    target = IndexPlace(folder / "index").path(scope)
+    target: Any = IndexPlace(folder / "index").path(scope)
     target.parent.mkdir(exist_ok=True)
     _core.save_indexes(
         os.fsencode(target), scope.names, _core.Indexes(indexes), [], None
     )
-    return target.stat().st_size
+    return int(target.stat().st_size)
 
 
 def make_real(folder: Path, dataset: fr.Dataset, records: np.ndarray) -> None:

@@ -66,32 +66,33 @@ PYTHON_ROOMS = [
 LINES = {
     "src/cpp/base": 795,
     "src/cpp/batch": 1665,
-    "src/cpp/bindings": 4435,
+    "src/cpp/bindings": 4508,
     "src/cpp/crc32c": 1070,
     "src/cpp/decode": 3425,
     "src/cpp/encode": 840,
-    "src/cpp/file": 2124,
+    "src/cpp/file": 2310,
     "src/cpp/loader": 2643,
     "src/cpp/record": 3852,
     "src/cpp/survey": 1240,
     "src/cpp/wire": 2210,
-    "src/fastrec": 3700,
+    "src/fastrec": 3710,
     "src/fastrec/arrays": 1410,
     "src/fastrec/arrow": 540,
     "src/fastrec/cli": 4140,
     "src/fastrec/compat": 590,
     "src/fastrec/convert": 1170,
-    "src/fastrec/dataset": 1840,
+    "src/fastrec/dataset": 1843,
     "src/fastrec/example": 1070,
-    "src/fastrec/features": 2670,
-    "src/fastrec/loader": 3390,
+    "src/fastrec/features": 2683,
+    "src/fastrec/kept": 834,
+    "src/fastrec/loader": 3770,
     "src/fastrec/ray": 1001,
     "src/fastrec/rewrite": 670,
-    "src/fastrec/sources": 1200,
+    "src/fastrec/sources": 1288,
     "src/fastrec/storage": 4093,
     "src/fastrec/tfds": 760,
     "src/fastrec/torch": 1410,
-    "src/fastrec/transforms": 1090,
+    "src/fastrec/transforms": 1116,
     "src/fastrec/writer": 1417,
 }
 
@@ -192,7 +193,7 @@ def test_the_bindings_have_few_loops() -> None:
         for file in CPP_FILES
         if room_of(file) == "bindings"
     )
-    assert len(re.findall(r"\b(?:for|while) \(", text)) <= 70
+    assert len(re.findall(r"\b(?:for|while) \(", text)) <= 71
 
 
 @cpp

@@ -139,9 +139,11 @@ def test_columns_are_weights_and_lengths(ds: fr.Dataset) -> None:
     weighted = fr.samplers.weighted(ds.column("weight"), 16, length=10 * N)
     drawn = [batch["weight"] for batch in ds.loader(batches=weighted)]
     assert np.concatenate(drawn).min() > 0
-    lengths = ds.column("tokens").lengths
+    tokens: Any = ds.column("tokens")
+    lengths = tokens.lengths
     buckets = fr.samplers.bucket_by_length(lengths, [2], [8, 4])
     for batch in ds.loader(batches=buckets):
-        assert len({n >= 2 for n in batch["tokens"].lengths.tolist()}) == 1
+        tokens = batch["tokens"]
+        assert len({n >= 2 for n in tokens.lengths.tolist()}) == 1
     with pytest.raises(TypeError, match="weights must be a 1-D array of numbers"):
         fr.samplers.weighted(ds.column("name"), 16)

@@ -25,9 +25,9 @@ from columns import Untyped
 from fastrec.storage.paths import expand
 from fastrec.storage.remote import RemotePath, remote_path, upload
 from fastrec.storage.stores import Store
-from object_server import Request, served
+from object_server import Request, Response, served
 from oracle import example, tfrecord_file
-from store_servers import HubRepository, Response, store_server
+from store_servers import HubRepository, store_server
 from written import payloads
 
 pytest.importorskip("obstore", reason="extra `remote` is not installed")
@@ -212,7 +212,7 @@ def test_an_index_next_to_files_of_a_user_is_found(
         fr.build_index(pattern, next_to_data=True)
         monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / pattern[-5:]))
         read: list[int] = []
-        fr.build_index(pattern, progress=lambda n, _, read=read: read.append(n))
+        fr.build_index(pattern, progress=lambda *n: read.append(n[0]))
         assert max(read) == 0
         Sftp().rm_file("/d/.fastrec/index.frecidx")
 
@@ -230,7 +230,7 @@ def hub() -> Iterator[HubRepository]:
 def test_the_hub_needs_the_requests_of_an_http_server(
     hub: HubRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {"storage_options": hub.options}
+    options: dict[str, Any] = {"storage_options": hub.options}
     urls = [hub.url(key) for key in KEYS]
     for key, data in FILES.items():
         hub.put(key, data)

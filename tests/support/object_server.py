@@ -214,8 +214,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 return
         if server.respond is not None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            headers = dict(self.headers.items())
-            response = server.respond(self.command, self.path, headers, body)
+            given = dict(self.headers.items())
+            response = server.respond(self.command, self.path, given, body)
             if response is not None:
                 status, headers, body = response
                 self._send(status, body, headers)

@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -243,7 +244,8 @@ def test_an_index_is_next_to_all_of_its_files_or_an_error(
         with pytest.raises(ValueError, match="HTTP servers are read-only"):
             fr.build_index(f"{server.url}/*", next_to_data=True)
         assert server.requests == []  # only the listing
-        for paths in ([a, f"{a}?x=y"], [local, a]):
+        mixed: Any = ([a, f"{a}?x=y"], [local, a])
+        for paths in mixed:
             with pytest.raises(ValueError, match="files in one bucket"):
                 fr.build_index(paths, next_to_data=True)
         assert os.listdir(tmp_path) == ["b.tfrecord"]

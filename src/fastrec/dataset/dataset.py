@@ -506,6 +506,8 @@ class Dataset:
             a padded column comes before a transform. In a loader, if the files, features
             or transforms are not those of the kept rows, a column has rows of
             different shapes, or a transform does not return one row per record.
+        CorruptionError
+            In a loader, if a file changed after it was indexed.
 
         Examples
         --------

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch, concat_batches, n_rows, take_rows
+from fastrec.errors import CorruptionError
 from fastrec.features.schema import Schema
 from fastrec.kept.key import Kept, encoded
 from fastrec.kept.store import RowStore
@@ -129,9 +130,9 @@ class KeptRows:
         # The reading of each run of files.
         self._readings = np.array([of_files[first] for first in ends[:-1]])
         self.stores: list[RowStore | None] = [None] * len(readings)
-        is_current = self._is_current(range(len(counts)))
+        self._check_unchanged(range(len(counts)))
         for reading, run in zip(self._readings, itertools.pairwise(ends), strict=True):
-            if (kept := readings[reading].kept) is not None and is_current:
+            if (kept := readings[reading].kept) is not None:
                 files = source.files
                 if len(self._readings) > 1:
                     files = files.part(range(*run))
@@ -145,18 +146,22 @@ class KeptRows:
         self, records: Numbers, pool: _core.BlockPool, policy: RowPolicy
     ) -> RowReader:
         """Return a reader of one batch; `policy` is for rows that cannot be read."""
-        stores = self.stores if self.is_current(records) else [None] * len(self.stores)
-        return RowReader(self._source, stores, *self.find(records), pool, policy)
-
-    def is_current(self, records: Numbers) -> bool:
-        """Return whether the files of `records` have not changed since their index."""
         places = self._source.places(records[records >= 0])
-        return self._is_current(np.unique(places[:, 0]).tolist())
+        self._check_unchanged(np.unique(places[:, 0]).tolist())
+        return RowReader(self._source, self.stores, *self.find(records), pool, policy)
 
-    def _is_current(self, numbers: Sequence[int]) -> bool:
+    def _check_unchanged(self, numbers: Sequence[int]) -> None:
+        """Raise a CorruptionError if a file changed after it was indexed."""
         files, scans = self._source.files, self._source.files.scans()
-        now = versions_of([files.paths[i] for i in numbers])
-        return [scans[i].version for i in numbers] == list(map(tuple, now.tolist()))
+        versions = versions_of([files.paths[i] for i in numbers]).tolist()
+        for i, version in zip(numbers, versions, strict=True):
+            if scans[i].version != tuple(version):
+                raise CorruptionError(
+                    "the file changed after it was indexed, and rows of both versions "
+                    "must not be kept; open the dataset again",
+                    files.files[i],
+                    code="file_changed",
+                )
 
     def find(self, records: Numbers) -> tuple[npt.NDArray[np.intp], Numbers]:
         """Return each record's reading, and its row in the store; -1 for padding.
