@@ -207,11 +207,11 @@ def test_an_index_next_to_files_of_a_user_is_found(
     url = "sftp://user:hunter2@host/d/"
     for i in range(2):
         Sftp().pipe(f"/d/{i}.tfrecord", file(i))
+    read: list[int] = []
     for pattern in (url, f"{url}0.tfrecord"):
         monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / "first"))
         fr.build_index(pattern, next_to_data=True)
         monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / pattern[-5:]))
-        read: list[int] = []
         fr.build_index(pattern, progress=lambda *n: read.append(n[0]))
         assert max(read) == 0
         Sftp().rm_file("/d/.fastrec/index.frecidx")
