@@ -44,7 +44,7 @@ def balanced(
     Parameters
     ----------
     labels : array of int, str or bytes, shape (records,)
-        The class of every record of the dataset; such as ``ds.column("label")``.
+        The class of every record of the dataset, such as ``ds.column("label")``.
     batch_size : int
         Rows in a global batch; the last batch of an epoch may have fewer.
     length : int, optional

@@ -62,7 +62,7 @@ def small(write: Write, monkeypatch: pytest.MonkeyPatch) -> Untyped:
 
 
 def outcome(ds: Untyped, directory: Path) -> Untyped:
-    """Return the batches of an epoch, or an error that says how to go on."""
+    """Return the batches of an epoch, or an error that says how to continue."""
     try:
         return exactly(ds.cache(directory).loader(3, shuffle=True, **ALONE))
     except ValueError as error:
@@ -131,7 +131,7 @@ def test_files_that_are_cut_or_missing(
 
 
 def compare(kept: Untyped, plain: Untyped, seed: int) -> None:
-    """Compare an epoch in an own order."""
+    """Compare an epoch in a separate order."""
     options: dict[str, Any] = {"shuffle": True, "seed": seed, **ALONE}
     assert exactly(kept.loader(5, **options)) == exactly(plain.loader(5, **options))
 

@@ -65,7 +65,7 @@ class RowStore:
     directory : str
         Created when the first rows are kept.
     key : mapping
-        What the rows are, as JSON; ``n_rows`` is their number. Rows of another key are
+        Identifies the rows, as JSON; ``n_rows`` is their number. Rows of another key are
         an error.
 
     Raises
@@ -204,7 +204,7 @@ def described(directory: Path) -> dict[str, Any] | None:
 
 
 def _version(directory: Path) -> tuple[int, int] | None:
-    """Return what changes if the directory is deleted or made again; None if deleted."""
+    """Return the identity of the files in a directory; None if it was deleted."""
     try:
         found = os.stat(directory / DESCRIPTION)
     except FileNotFoundError:
