@@ -490,3 +490,26 @@ def test_a_column_without_values_is_a_warning_of_the_first_epoch(
     with pytest.warns(fr.MissingFeatureWarning, match="did you mean 'words'"):
         exactly(loader)
     exactly(loader)
+
+
+def test_transforms_get_padded_columns_if_only_one_part_has_them(
+    tmp_path: Path,
+) -> None:
+    for name in "ab":
+        fr.write(tmp_path / name, [{"n": [*range(1 + i % 4)]} for i in range(40)])
+    padded = {"n": fr.FixedLenSequence((), "int64")}
+    varying = {"n": fr.VarLen("int64")}
+
+    def totals(batch: Untyped) -> Untyped:
+        assert isinstance(batch["n"], np.ndarray)
+        return {"total": batch["n"].sum(1)}
+
+    def totals_of_runs(batch: Untyped) -> Untyped:
+        return {"total": batch["n"].to_padded(fill=0).sum(1)}
+
+    a = fr.open(tmp_path / "a", features=padded).cache(tmp_path / "kept")
+    b = fr.open(tmp_path / "b", features=varying)
+    joined = fr.concat([a.with_transform(totals), b.with_transform(totals_of_runs)])
+    loader = joined.loader(16, shuffle=True)
+    for _ in range(2):
+        assert sum(int(batch["total"].sum()) for batch in loader) == 2 * 10 * (1 + 3 + 6)

@@ -309,7 +309,7 @@ class Collator:
         return take_rows(batch, kept), info._of_rows(kept)
 
     def _widen(self, parts: Sequence[tuple[int, Batch, BatchInfo]]) -> None:
-        """Pad columns of varying width, so that each has the same width in all parts."""
+        """Pad columns of varying width; parts that all have one share its width."""
         schemas = [self._readings[reading].schema for reading, _, _ in parts]
         for name in schemas[0]:
             specs = [schema.get(name) for schema in schemas]
@@ -320,10 +320,10 @@ class Collator:
                 and spec._is_padded
                 and name in batch
             ]
-            if len(padded) < len(parts):
-                continue
-            width = max(spec._width(batch[name]) for spec, batch in padded)  # type: ignore[index]
-            for spec, batch in padded:
+            widths = [spec._width(batch[name]) for spec, batch in padded]  # type: ignore[index]
+            if len(padded) == len(parts):
+                widths = [max(widths)] * len(parts)
+            for (spec, batch), width in zip(padded, widths, strict=True):
                 batch[name] = spec._widened(batch[name], width)  # type: ignore[index]
 
 
