@@ -28,7 +28,7 @@ def _description(directory: Path) -> dict[str, Any]:
     """Return the rows, columns, features and transforms; empty without kept rows."""
     if (key := described(directory)) is None:
         return {}
-    checksums = np.load(directory / "checksums.npy", mmap_mode="r")
+    checksums = np.load(directory / "checksums.npy", mmap_mode="r", allow_pickle=False)
     columns: dict[str, dict[str, Any]] = {}
     for name, kind in key["columns"].items():
         dtype, shape = _dtype_and_shape(kind)
