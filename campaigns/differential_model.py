@@ -35,7 +35,9 @@ DIFFERENCES: dict[str, Difference] = {
     ),
     "lists": Difference("several lists of one kind in a feature", **ANY),
     "kinds": Difference("lists of several kinds in a feature", **ANY),
-    "past": Difference("a length that reaches past its message", fastrec_refuses=True),
+    "past": Difference(
+        "a length that reaches past its message", fastrec_refuses=True, crashes=True
+    ),
     "floats": Difference(
         "packed floats not a multiple of 4 bytes", fastrec_refuses=True
     ),

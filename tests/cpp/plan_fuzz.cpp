@@ -160,7 +160,7 @@ class Kernels {
     PlanRun run{features.data(), features.data() + features.size(), 0, &builder_};
     outcome.n_planned = kernel.run(plan.data(), plan.size(), &run);
     for (std::size_t i = 0; i < outcome.n_planned; ++i) {
-      if (plan[i].column != PlanEntry::kNoColumn) lookup_.mark(plan[i].column);
+      if (plan[i].column != KeyTable::kNone) lookup_.mark(plan[i].column);
     }
     if (run.p != run.end) {
       outcome.n_found = kernel.run_by_key(n_by_key_max, &lookup_, &run);

@@ -123,13 +123,17 @@ std::uint64_t FrameStream::read(std::uint64_t n, std::vector<std::uint8_t>* into
 // unread bytes begin with it.
 Error FrameStream::error_at(Fault fault) {
   fault.offset += offset_;
+  const auto located = [&] {
+    const Bytes beginning = unread().first(std::min(unread().size(), kRecognizeBytes));
+    return stream_error(fault, beginning, files_->name(order_[stream_]), record_);
+  };
   try {
     if (offset_ == 0) (void)peek(kRecognizeBytes);
   } catch (const Error&) {
     // The stream has more damage after this fault, which later reads report.
+    return located();
   }
-  const Bytes beginning = unread().first(std::min(unread().size(), kRecognizeBytes));
-  return stream_error(fault, beginning, files_->name(order_[stream_]), record_);
+  return located();
 }
 
 Error FrameStream::error(Errc code, std::string reason) const {
