@@ -512,4 +512,6 @@ def test_transforms_get_padded_columns_if_only_one_part_has_them(
     joined = fr.concat([a.with_transform(totals), b.with_transform(totals_of_runs)])
     loader = joined.loader(16, shuffle=True)
     for _ in range(2):
-        assert sum(int(batch["total"].sum()) for batch in loader) == 2 * 10 * (1 + 3 + 6)
+        assert sum(int(batch["total"].sum()) for batch in loader) == 2 * 10 * (
+            1 + 3 + 6
+        )
