@@ -9,6 +9,7 @@ have a GPU each where there are some.
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -81,6 +82,10 @@ def train() -> None:
             dist.all_reduce(value)
         if loader.rank == 0:
             print(f"epoch {epoch}: loss {total / n_seen:.3f}, {n_seen:.0f} records")
+    # The model is part of reference cycles. Free it before the interpreter exits, because
+    # threads of its process group still need the interpreter to free gradients.
+    del model, optimizer, loss
+    gc.collect()
     dist.destroy_process_group()
 
 
