@@ -182,6 +182,15 @@ std::shared_ptr<const Schema> image_and_label() {
   return schema;
 }
 
+std::shared_ptr<const Schema> byte_strings() {
+  auto schema = std::make_shared<Schema>();
+  ColumnSpec strings;
+  strings.kind = FeatureKind::kBytes;
+  strings.dtype = DType::kBytes;
+  schema->columns = {strings};
+  return schema;
+}
+
 TEST(BatchBuilder, SmallColumnsShareABlockAndLargeOnesHaveTheirOwn) {
   auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
   BatchBuilder builder(image_and_label(), pool);
@@ -223,11 +232,7 @@ TEST(BatchBuilder, RowsThatWereSkippedLeaveNoRoomInTheirBlocks) {
 }
 
 TEST(BatchBuilder, AHugeBatchDoesNotKeepItsMemoryInTheNextOnes) {
-  auto schema = std::make_shared<Schema>();
-  ColumnSpec strings;
-  strings.kind = FeatureKind::kBytes;
-  strings.dtype = DType::kBytes;
-  schema->columns = {strings};
+  const auto schema = byte_strings();
   auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
   BatchBuilder builder(schema, pool);
   const auto batch_of = [&](std::size_t size) {
@@ -249,11 +254,7 @@ TEST(BatchBuilder, AHugeBatchDoesNotKeepItsMemoryInTheNextOnes) {
 }
 
 TEST(BatchBuilder, TheFirstBatchDoesNotCopyItsStringsAsItGrows) {
-  auto schema = std::make_shared<Schema>();
-  ColumnSpec strings;
-  strings.kind = FeatureKind::kBytes;
-  strings.dtype = DType::kBytes;
-  schema->columns = {strings};
+  const auto schema = byte_strings();
   auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
   BatchBuilder builder(schema, pool);
   builder.begin(64, 64 * 100'100);

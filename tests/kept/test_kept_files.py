@@ -277,7 +277,9 @@ def test_a_full_disk_ends_keeping_with_a_warning(
     assert n_warnings == 0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_FSIZE as Linux has it")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems cannot reserve disk space"
+)
 def test_a_file_that_may_not_grow_ends_keeping(ds: Untyped, tmp_path: Path) -> None:
     code = """
         import resource, sys, warnings

@@ -138,12 +138,11 @@ def column_of(
             return BytesArray._wrap(data, offsets, (len(offsets) - 1,))
         return BytesArray._wrap(data, offsets_from(lengths.ravel()), lengths.shape)
     if name == "ragged":
-        if splits is not None:
-            inner = offsets_from(next(parts).values)
-            values = column_of(rest[1], parts, inner)
-        else:
+        if splits is None:
             parts, inner = _first_splits(parts)
-            values = column_of(rest[1], parts, inner)
+        else:
+            inner = offsets_from(next(parts).values)
+        values = column_of(rest[1], parts, inner)
         return RaggedArray._wrap(values, inner.astype(rest[0], copy=False))
     if name == "sparse":
         parts, of_rows = _first_splits(parts)
