@@ -12,6 +12,7 @@ import itertools
 import logging
 import random
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,13 @@ RECORDS = [
     fr.encode_example({"n": n, "data": bytes([n]) * (n * 997 % 5000)})
     for n in range(200)
 ]
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return how long the work takes, so that a kill hits it in most runs."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
 
 
 def write_on(path: Path) -> None:
@@ -97,7 +105,8 @@ def kill_builder(
 ) -> tuple[bool, int]:
     """Kill the builder of a cache entry, and read with the remaining files."""
     cache = folder / f"{draw.random()}"
-    killed = is_killed(lambda: read(cache), draw.random() * 0.01)
+    seconds = seconds_of(lambda: read(folder / f"{draw.random()}"))
+    killed = is_killed(lambda: read(cache), draw.random() * seconds)
     assert read(cache) == WHOLE
     assert read(cache) == WHOLE
     return killed, 2 * len(WHOLE)
@@ -107,7 +116,9 @@ def kill_converter(folder: Path, draw: random.Random, plain: str) -> tuple[bool,
     """Kill a conversion, and convert again, which leaves nothing else."""
     target = folder / "data.parquet"
     convert = partial(write_table, plain, target, batch_size=8)
-    killed = is_killed(convert, draw.random() * 0.05)
+    seconds = seconds_of(convert)
+    target.unlink()
+    killed = is_killed(convert, draw.random() * seconds)
     assert {path.name for path in folder.iterdir()} <= {
         target.name,
         f".{target.name}.0.tmp",
@@ -139,12 +150,15 @@ def kill_keeper(
     kept = kept_dataset(plain, folder / f"{draw.random()}")
     options: dict[str, Any] = {"num_threads": 0, "transform_threads": 0}
 
-    def epoch(seed: int) -> None:
-        for _ in kept.loader(7, shuffle=True, seed=seed, **options):
+    def epoch(ds: fr.Dataset, seed: int) -> None:
+        for _ in ds.loader(7, shuffle=True, seed=seed, **options):
             pass
 
+    whole = kept_dataset(plain, folder / f"{draw.random()}")
+    seconds = seconds_of(partial(epoch, whole, 0))
     killed = [
-        is_killed(partial(epoch, seed), draw.random() * 0.03) for seed in range(2)
+        is_killed(partial(epoch, kept, seed), draw.random() * seconds)
+        for seed in range(2)
     ]
     wanted = exactly(plain.with_transform(add_rows_of_every_kind).loader(9, **options))
     loader = kept.loader(9, **options)
