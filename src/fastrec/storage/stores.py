@@ -20,6 +20,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from fastrec import _core
 from fastrec.errors import Error
 from fastrec.options import MissingExtraError, extra
 from fastrec.printable import printable
@@ -66,6 +67,9 @@ _FSSPEC_TAGS = (
     *("ETag", "etag", "blob_id", "md5Hash", "sha256", "checksum"),
     *("LastModified", "last_modified", "mtime", "modified", "updated", "created"),
 )
+
+# Recycled memory of bodies. Fresh memory costs more than receiving bytes into it.
+_BODIES = _core.BlockPool(64 << 20)
 
 _CHUNK_BYTES = 256 << 10  # of an object that is read without ranges
 _PART_BYTES = 8 << 20  # of an upload
@@ -603,7 +607,7 @@ def _body(result: Any, n_bytes: int, seconds: float) -> Buffer:
 
     Raises a TransientError if less than `_SLOW_BYTES` arrive in a period of `seconds`.
     """
-    body = memoryview(bytearray(n_bytes))
+    body = memoryview(_BODIES.take(n_bytes))
     n_read = n_before = 0
     begin = time.monotonic()
     for chunk in result.stream(min_chunk_size=1):
