@@ -134,6 +134,14 @@ TEST(RangeRequestsTest, ReadersGetTheBytesOfTheFile) {
           const std::size_t n = std::min(random() % n_max, text.size() - offset);
           if (random() % 3 == 0) {
             requests.read_ahead(file, offset, n);
+          } else if (random() % 3 == 0) {
+            const FileRange range{file, offset, offset + n};
+            std::vector<std::uint8_t> copied(n);
+            const bool is_here = requests.copy({&range, 1}, copied) == 1;
+            n_wrong +=
+                is_here &&
+                text.compare(offset, n, reinterpret_cast<const char*>(copied.data()),
+                             n) != 0;
           } else {
             n_wrong += copy_of(requests, file, offset, n) != text.substr(offset, n);
           }
@@ -169,6 +177,28 @@ TEST(RangeRequestsTest, HintsAreDividedAndAdjacentOnesAreJoined) {
   EXPECT_EQ(joined->end, 510U);
   EXPECT_EQ(take(requests)->begin, 700U);
   EXPECT_EQ(take(requests)->file, 2U);
+}
+
+TEST(RangeRequestsTest, SmallRangesAreCopiedTogetherUpToTheFirstMissingOne) {
+  const std::vector<std::string> files = {noise(9'000, 3), noise(5'000, 4)};
+  RangeRequests requests;
+  {
+    const Fetchers fetchers(&requests, &files, 2);
+    copy_of(requests, 0, 1'000, 2'000);
+    copy_of(requests, 1, 0, 400);
+    const FileRange ranges[] = {{0, 1'500, 1'600},
+                                {1, 0, 100},
+                                {0, 2'990, 3'000},
+                                {0, 2'999, 3'001},
+                                {1, 5, 6}};
+    std::vector<std::uint8_t> copied(213);
+    EXPECT_EQ(requests.copy(ranges, copied), 3U);
+    const std::string wanted = files[0].substr(1'500, 100) + files[1].substr(0, 100) +
+                               files[0].substr(2'990, 10);
+    EXPECT_EQ(std::string(copied.begin(), copied.begin() + 210), wanted);
+    EXPECT_EQ(requests.copy({ranges, 0}, copied), 0U);
+  }
+  EXPECT_EQ(requests.counts().n_requests, 2U);
 }
 
 TEST(RangeRequestsTest, BytesAreRequestedOnce) {

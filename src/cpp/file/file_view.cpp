@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <utility>
 
 namespace fastrec {
@@ -213,6 +214,23 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
     if (error && !changed_) changed_ = std::move(error);
   }
   return view;
+}
+
+void FileTable::will_need(std::span<const FileRange> ranges) noexcept {
+  try {
+    std::vector<FileRange> remote;
+    for (const FileRange& range : ranges) {
+      const std::shared_ptr<const FileView> view = open(range.file);
+      if (view->requests() == nullptr) {
+        view->will_need(range.begin, range.n_bytes());
+      } else if (range.end <= view->size()) {
+        remote.push_back(range);
+      }
+    }
+    if (!remote.empty()) requests_->read_ahead(remote);
+  } catch (const std::exception&) {
+    return;  // the thread that reads these bytes reports it
+  }
 }
 
 std::shared_ptr<const FileView> FileTable::view_of(

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -167,6 +168,9 @@ class FileTable {
   // Returns file `index`, and opens it if necessary. Any thread may call this. Throws
   // IoError, and Error if the file is not the expected version.
   std::shared_ptr<const FileView> open(std::size_t index);
+
+  // Hints that all of `ranges` will be read; see FileView::will_need().
+  void will_need(std::span<const FileRange> ranges) noexcept;
 
   // A separate view of file `index`, which the table does not keep open. Local files are
   // mapped as by FileView().

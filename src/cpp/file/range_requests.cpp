@@ -56,44 +56,53 @@ RangeRequests::ExtentMap::iterator RangeRequests::first_after(std::size_t file,
   return contains ? previous : next;
 }
 
-// Returns the extents of [begin, end) in order; queues those that are missing.
-std::vector<RangeRequests::ExtentPtr> RangeRequests::cover(std::size_t file,
-                                                           std::uint64_t begin,
-                                                           std::uint64_t end,
-                                                           bool is_demanded) {
-  std::vector<ExtentPtr> found;
+// The extent that has all bytes of `range`, if it is filled; else nullptr.
+RangeRequests::Extent* RangeRequests::filled(const FileRange& range) {
+  const auto found = first_after(range.file, range.begin);
+  if (found == extents_.end()) return nullptr;
+  Extent* extent = found->second.get();
+  const bool has_all = extent->file == range.file && extent->begin <= range.begin &&
+                       range.end <= extent->end;
+  return has_all && extent->state == State::kFilled ? extent : nullptr;
+}
+
+// Queues the missing extents of `range`: as hints, or as demands. Appends all of its
+// extents to `*demanded`, in order, unless that is null.
+void RangeRequests::cover(const FileRange& range, std::vector<ExtentPtr>* demanded) {
+  const std::size_t file = range.file;
+  std::uint64_t begin = range.begin;
   auto next = first_after(file, begin);
-  while (begin < end) {
+  while (begin < range.end) {
     const bool is_last = next == extents_.end() || next->first.first != file;
     if (!is_last && next->first.second <= begin) {
       const ExtentPtr& extent = next->second;
-      if (!is_demanded) {
-        want_again(extent, std::min(end, extent->end) - begin);
+      if (demanded == nullptr) {
+        want_again(extent.get(), std::min(range.end, extent->end) - begin);
       } else if (extent->state == State::kQueued && !extent->is_demanded) {
         demands_.push_back(extent);
         extent->is_demanded = true;
         wake_fetcher();
       }
       begin = extent->end;
-      found.push_back(extent);
+      if (demanded != nullptr) demanded->push_back(extent);
       ++next;
       continue;
     }
     auto extent = std::make_shared<Extent>();
     extent->file = file;
     extent->begin = begin;
-    extent->end = std::min(end, begin + limits_.first_range_bytes);
+    extent->end = std::min(range.end, begin + limits_.first_range_bytes);
     if (!is_last) extent->end = std::min(extent->end, next->first.second);
     extent->n_wanted = extent->end - begin;
-    extent->is_demanded = is_demanded;
-    (is_demanded ? demands_ : hints_).push_back(extent);  // skipped until it is known
+    extent->is_demanded = demanded != nullptr;
+    // Skipped until it is known.
+    (demanded != nullptr ? demands_ : hints_).push_back(extent);
     extents_.emplace_hint(next, Key{file, begin}, extent);
     extent->is_known = true;
     wake_fetcher();
     begin = extent->end;
-    found.push_back(std::move(extent));
+    if (demanded != nullptr) demanded->push_back(std::move(extent));
   }
-  return found;
 }
 
 void RangeRequests::wake_fetcher() {
@@ -130,16 +139,13 @@ Bytes RangeRequests::read(std::size_t file, std::uint64_t offset, std::size_t le
   if (length == 0) return room;
   std::shared_ptr<Pin> pinned;
   if (!is_small) pinned = std::make_shared<Pin>(weak_from_this().lock());
-  const std::uint64_t end = offset + length;
+  const FileRange range{file, offset, offset + length};
   std::vector<ExtentPtr> extents;
   Lock lock(mutex_);
-  const auto first = first_after(file, offset);
-  if (is_small && first != extents_.end() && first->first.first == file &&
-      first->second->begin <= offset && end <= first->second->end &&
-      first->second->state == State::kFilled) {  // nearly always
-    if (use == Use::kLast) note_read(first->second, length);
-    const Bytes bytes = first->second->bytes;
-    std::memcpy(room.data(), bytes.data() + (offset - first->second->begin), length);
+  if (Extent* extent = is_small ? filled(range) : nullptr) {  // nearly always
+    if (use == Use::kLast) note_read(extent, length);
+    const Bytes bytes = extent->bytes.subspan(offset - extent->begin, length);
+    std::memcpy(room.data(), bytes.data(), length);
     return room;
   }
   struct ReadersGuard {
@@ -151,7 +157,7 @@ Bytes RangeRequests::read(std::size_t file, std::uint64_t offset, std::size_t le
       for (const ExtentPtr& extent : extents) requests->end_read(extent.get());
     }
   };
-  extents = cover(file, offset, end, true);
+  cover(range, &extents);
   for (const ExtentPtr& extent : extents) ++extent->n_readers;
   const ReadersGuard guard{this, lock, extents};
   MutableBytes into;
@@ -165,16 +171,16 @@ Bytes RangeRequests::read(std::size_t file, std::uint64_t offset, std::size_t le
         return extent->bytes.subspan(offset - extent->begin, length);
       }
     }
-    const auto n = static_cast<std::size_t>(std::min(end, extent->end) - offset);
+    const auto n = static_cast<std::size_t>(std::min(range.end, extent->end) - offset);
     const std::uint8_t* bytes = extent->bytes.data() + (offset - extent->begin);
-    if (use == Use::kLast) note_read(extent, n);
+    if (use == Use::kLast) note_read(extent.get(), n);
     lock.unlock();
     if (into.empty()) into = buffer->room(length);
     std::memcpy(into.data(), bytes, n);
     lock.lock();
     into = into.subspan(n);
     offset += n;
-    if (offset == end) break;  // more parts may be merged into this one
+    if (offset == range.end) break;  // more parts may be merged into this one
   }
   return buffer->room(length);
 }
@@ -188,7 +194,7 @@ bool RangeRequests::pin(const ExtentPtr& extent, std::uint64_t offset,
     return false;
   }
   pin->n_bytes = use == Use::kLast ? length : 0;
-  want_again(extent, pin->n_bytes);
+  want_again(extent.get(), pin->n_bytes);
   ++extent->n_readers;
   pin->extent = extent;
   return true;
@@ -197,7 +203,7 @@ bool RangeRequests::pin(const ExtentPtr& extent, std::uint64_t offset,
 RangeRequests::Pin::~Pin() {
   if (!extent || fastrec::process_id() != requests->process_id_) return;
   const std::lock_guard lock(requests->mutex_);
-  requests->note_read(extent, n_bytes);
+  requests->note_read(extent.get(), n_bytes);
   requests->end_read(extent.get());
   extent.reset();  // a fetcher releases the bytes
 }
@@ -242,12 +248,38 @@ void RangeRequests::wait(Lock& lock, const Extent& part) {
   counts_.waiting += Clock::now() - began;
 }
 
-void RangeRequests::read_ahead(std::size_t file, std::uint64_t offset,
-                               std::uint64_t length) noexcept {
+std::size_t RangeRequests::copy(std::span<const FileRange> ranges, MutableBytes into) {
+  if (fastrec::process_id() != process_id_) return 0;
+  std::vector<Extent*> extents;
+  extents.reserve(ranges.size());
+  {
+    const std::lock_guard lock(mutex_);
+    for (const FileRange& range : ranges) {
+      Extent* extent = filled(range);
+      if (extent == nullptr) break;
+      ++extent->n_readers;  // no longer evicted
+      extents.push_back(extent);
+    }
+  }
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    const std::uint64_t begin = ranges[i].begin - extents[i]->begin;
+    const Bytes bytes = extents[i]->bytes.subspan(begin, ranges[i].n_bytes());
+    std::memcpy(into.data(), bytes.data(), bytes.size());
+    into = into.subspan(bytes.size());
+  }
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    note_read(extents[i], ranges[i].n_bytes());
+    end_read(extents[i]);
+  }
+  return extents.size();
+}
+
+void RangeRequests::read_ahead(std::span<const FileRange> ranges) noexcept {
   if (fastrec::process_id() != process_id_) return;
   const std::lock_guard lock(mutex_);
   try {
-    cover(file, offset, offset + length, false);
+    for (const FileRange& range : ranges) cover(range, nullptr);
   } catch (const std::bad_alloc&) {
     return;  // read() requests what is missing
   }
@@ -270,12 +302,12 @@ void RangeRequests::withdraw_hints() {
   for (const ExtentPtr& extent : in_flight_) extent->n_wanted = 0;
   while (!unread_.empty()) {
     unread_.front()->n_wanted = 0;
-    note_read(ExtentPtr(unread_.front()), 0);
+    note_read(unread_.front().get(), 0);
   }
 }
 
 // Notes that `n_bytes` of an extent were read.
-void RangeRequests::note_read(const ExtentPtr& extent, std::uint64_t n_bytes) {
+void RangeRequests::note_read(Extent* extent, std::uint64_t n_bytes) {
   extent->n_read += n_bytes;
   if (extent->n_read < extent->n_wanted) return;
   read_.splice(read_.end(), extent->is_read ? read_ : unread_, extent->place);
@@ -286,7 +318,7 @@ void RangeRequests::note_read(const ExtentPtr& extent, std::uint64_t n_bytes) {
 }
 
 // Notes that `n_bytes` of an extent will be read, perhaps once more.
-void RangeRequests::want_again(const ExtentPtr& extent, std::uint64_t n_bytes) {
+void RangeRequests::want_again(Extent* extent, std::uint64_t n_bytes) {
   if (!extent->is_read) return;
   extent->is_read = false;
   extent->n_wanted = extent->n_read + n_bytes;
@@ -462,7 +494,7 @@ void RangeRequests::complete(std::uint64_t id, Bytes bytes, Owner owner) {
   extent->owner = std::move(owner);
   extent->state = State::kFilled;
   unread_.splice(unread_.end(), in_flight_, extent->place);
-  note_read(extent, 0);
+  note_read(extent.get(), 0);
   ++counts_.n_requests;
   counts_.n_bytes += n_bytes;
   answered_.notify_all();

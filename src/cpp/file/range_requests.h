@@ -42,6 +42,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -52,6 +53,13 @@
 namespace fastrec {
 
 // Bytes [begin, end) of a file.
+struct FileRange {
+  std::size_t file = 0;
+  std::uint64_t begin = 0, end = 0;
+
+  std::uint64_t n_bytes() const noexcept { return end - begin; }
+};
+
 struct RangeRequest {
   std::uint64_t id = 0;
   std::size_t file = 0;
@@ -68,7 +76,7 @@ struct RangeLimits {
   std::uint64_t gap_bytes = std::uint64_t{64} << 10;
   // The window at first, and at most.
   std::uint64_t first_flight_bytes = std::uint64_t{16} << 20;
-  std::uint64_t flight_bytes = std::uint64_t{64} << 20;
+  std::uint64_t flight_bytes = std::uint64_t{128} << 20;
   std::chrono::milliseconds answer_time{1000};
   // A range has at most this size, or a quarter of the bytes received before.
   std::uint64_t first_range_bytes = std::uint64_t{256} << 10;
@@ -97,9 +105,17 @@ class RangeRequests : public std::enable_shared_from_this<RangeRequests> {
   // failure of a request, and what check_interrupt() throws.
   Bytes read(std::size_t file, std::uint64_t offset, std::size_t length, Buffer* buffer,
              Use use = Use::kLast);
-  // All of the bytes must be in the file.
+  // Copies the first of `ranges`, one after the other, to `into`, without waiting.
+  // Returns how many: it stops at a range that is not here in one extent. For the many
+  // small records of a shuffled batch, which would take the lock one by one.
+  std::size_t copy(std::span<const FileRange> ranges, MutableBytes into);
+  // All of the bytes must be in the files.
+  void read_ahead(std::span<const FileRange> ranges) noexcept;
   void read_ahead(std::size_t file, std::uint64_t offset,
-                  std::uint64_t length) noexcept;
+                  std::uint64_t length) noexcept {
+    const FileRange range{file, offset, offset + length};
+    read_ahead({&range, 1});
+  }
   // How far to read ahead in file order.
   std::uint64_t ahead_bytes() const noexcept { return memory_bytes_ / 2; }
   // Withdraws the hints given so far: a reader that gave them has stopped.
@@ -173,16 +189,16 @@ class RangeRequests : public std::enable_shared_from_this<RangeRequests> {
   };
 
   ExtentMap::iterator first_after(std::size_t file, std::uint64_t offset);
-  std::vector<ExtentPtr> cover(std::size_t file, std::uint64_t begin, std::uint64_t end,
-                               bool is_demanded);
+  Extent* filled(const FileRange& range);
+  void cover(const FileRange& range, std::vector<ExtentPtr>* demanded);
   void wake_fetcher();
   void wait(Lock& lock, const Extent& part);
   static ExtentPtr merged(ExtentPtr extent);
   void end_read(Extent* extent);
   bool pin(const ExtentPtr& extent, std::uint64_t offset, std::uint64_t length, Use use,
            Pin* pin);
-  void note_read(const ExtentPtr& extent, std::uint64_t n_bytes);
-  void want_again(const ExtentPtr& extent, std::uint64_t n_bytes);
+  void note_read(Extent* extent, std::uint64_t n_bytes);
+  void want_again(Extent* extent, std::uint64_t n_bytes);
   ExtentPtr next_queued();
   bool has_room() const;
   std::uint64_t range_bytes() const;

@@ -50,16 +50,6 @@ constexpr std::uint64_t kMaxRangesAhead = 4096;
 // not wait for them.
 constexpr std::uint64_t kMaxNewSteps = 8;
 
-void prefetch(FileTable* files, const FrameRuns& frames) {
-  for (const FrameRun& run : frames.runs) {
-    try {
-      files->open(run.file)->will_need(run.begin, run.n_bytes());
-    } catch (const std::exception&) {
-      return;  // the thread that reads these records reports it
-    }
-  }
-}
-
 }  // namespace
 
 void IndexedClaims::locate(Claim* claim) const {
@@ -86,7 +76,7 @@ void IndexedClaims::locate_step(std::uint64_t step, FrameRuns* frames) const {
     std::iota(block.begin(), block.end(), range.first);
     frames->clear();
     catalog_->locate(block, frames);
-    prefetch(files_.get(), *frames);
+    files_->will_need(frames->ranges());
   }
   order_->to_records(numbers);
   frames->clear();
@@ -112,7 +102,7 @@ void IndexedClaims::announce_steps_from(const Claim& claim) const {
   for (; announced_end_ < end; ++announced_end_) {
     FrameRuns frames;
     locate_step(announced_end_, &frames);
-    prefetch(files_.get(), frames);
+    files_->will_need(frames.ranges());
   }
 }
 

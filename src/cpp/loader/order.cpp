@@ -73,14 +73,21 @@ void BlockOrder::to_records(std::span<std::uint64_t> positions) const {
 
 void BlockOrder::upcoming(std::span<const std::uint64_t> positions,
                           std::vector<RecordRange>* ranges) const {
+  const auto add = [&](std::uint64_t index) {
+    const std::uint64_t block = blocks_(index);
+    const RecordRange records = records_of(block);
+    ranges->push_back(records);
+    if (records.count == n_rows_) return;
+    std::uint64_t surplus = n_records_ + (block - n_long_blocks_);  // its last cell
+    to_records({&surplus, 1});
+    ranges->push_back({surplus, 1});
+  };
   for (const std::uint64_t position : positions) {
     const std::uint64_t lane = position % n_lanes_, cell = position / n_lanes_;
     const std::uint64_t round = cell / n_rows_, row = cell % n_rows_;
-    if (round == 0 && row == 0) ranges->push_back(records_of(blocks_(lane)));
+    if (round == 0 && row == 0) add(lane);
     const bool is_due = row == lane * n_rows_ / (2 * n_lanes_);
-    if (is_due && round + 1 < n_rounds_) {
-      ranges->push_back(records_of(blocks_((round + 1) * n_lanes_ + lane)));
-    }
+    if (is_due && round + 1 < n_rounds_) add((round + 1) * n_lanes_ + lane);
   }
 }
 

@@ -97,7 +97,8 @@ class BlockOrder final : public Order {
   void to_records(std::span<std::uint64_t> positions) const override;
   std::uint64_t n_lanes() const noexcept override { return n_lanes_; }
   // The first block of each lane. While the lanes read the first half of their blocks,
-  // the next block of one lane after the other, so that a store is never idle.
+  // the next block of one lane after the other, so that a store is never idle. With a
+  // block, the record that its surplus cell maps to.
   void upcoming(std::span<const std::uint64_t> positions,
                 std::vector<RecordRange>* ranges) const override;
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "file/range_requests.h"
 #include "record/framing.h"
 
 namespace fastrec {
@@ -32,6 +33,7 @@ struct FrameRun {
   std::uint64_t begin = 0, end = 0;  // bytes of the file
 
   std::uint64_t n_bytes() const noexcept { return end - begin; }
+  FileRange range() const noexcept { return {file, begin, end}; }
 };
 
 struct FrameRuns {
@@ -40,6 +42,14 @@ struct FrameRuns {
   const Indexes* indexes = nullptr;    // see Place
 
   std::size_t size() const noexcept { return lengths.size(); }
+
+  // The bytes of each run.
+  std::vector<FileRange> ranges() const {
+    std::vector<FileRange> found;
+    found.reserve(runs.size());
+    for (const FrameRun& run : runs) found.push_back(run.range());
+    return found;
+  }
 
   void clear() noexcept {
     runs.clear();

@@ -98,6 +98,7 @@ void RecordReader::prefetch(std::size_t run) const noexcept {
 // parallel.
 void RecordReader::request_scattered() {
   if (frames_->size() < 2) return;
+  if (files_->requests() != nullptr) return files_->will_need(frames_->ranges());
   const std::uint64_t n_disk_reads = count_disk_reads();
   const bool is_warm = n_disk_reads == n_disk_reads_ && !is_remote_;
   n_disk_reads_ = n_disk_reads;
@@ -109,7 +110,7 @@ void RecordReader::request_scattered() {
       const FileView* view = open(run.file);
       // The readahead of the kernel is better for a sequential scan.
       const bool is_scan = run.n_bytes() > kScanBytes || run.count == frames_->size();
-      if (is_scan && view->requests() == nullptr) continue;
+      if (is_scan) continue;
       view->read_ahead(run.begin, run.n_bytes());
     } catch (const std::exception&) {
       continue;  // next_block() throws it again if it reads this run
@@ -169,6 +170,8 @@ Fault RecordReader::load_block() {
     n_bytes += lengths[n++] + kFrameBytes;
   }
   if (view.mapping() == nullptr) {
+    RangeRequests* requests = view.requests();
+    if (requests != nullptr && n_in_run_ == 0 && gather_ranges(requests)) return {};
     rest_ = view.copy(first.offset, n_bytes, &buffer_);
     // If the file was truncated after it was opened, check() returns a fault.
     is_short_ = rest_.size() < n_bytes;
@@ -208,6 +211,36 @@ std::size_t RecordReader::gather(MutableBytes room) {
     move(run.count, n_here);
   }
   return n_bytes;
+}
+
+// Loads the next runs if they are small and fetched from a remote store. Returns false
+// if the next one is not.
+bool RecordReader::gather_ranges(RangeRequests* requests) {
+  std::vector<FileRange> ranges;
+  std::uint64_t n_bytes = 0;
+  for (std::size_t run = run_, n = n_loaded_; run < frames_->runs.size(); ++run) {
+    const FrameRun& next = frames_->runs[run];
+    const FileView& view = *open(next.file);
+    const auto lengths = std::span(frames_->lengths).subspan(n, next.count);
+    n_bytes += next.n_bytes();
+    if (view.requests() == nullptr || n_bytes > kGatheredBytes ||
+        next.begin > next.end || next.end > view.size() ||
+        std::ranges::max(lengths) > payload_bytes_max_) {
+      break;
+    }
+    ranges.push_back(next.range());
+    n += next.count;
+  }
+  if (ranges.size() < 2) return false;
+  const MutableBytes room = buffer_.room(kGatheredBytes);
+  n_bytes = 0;
+  ranges.resize(requests->copy(ranges, room));
+  for (const FileRange& range : ranges) {
+    n_bytes += range.n_bytes();
+    move(frames_->runs[run_].count, range.n_bytes());
+  }
+  rest_ = room.first(n_bytes);
+  return !ranges.empty();
 }
 
 // Verifies the next frame in memory, which belongs to `place`.

@@ -90,6 +90,7 @@ class RecordReader {
 
   Fault load_block();
   std::size_t gather(MutableBytes room);
+  bool gather_ranges(RangeRequests* requests);
   void move(std::size_t n_frames, std::uint64_t n_bytes);
   Frame next_frame() const { return {next_offset_, frames_->lengths[n_loaded_]}; }
   Fault check_place(const FileView& view, const Frame& frame) const;
