@@ -116,9 +116,9 @@ def divided_strata(
     strata: npt.NDArray[np.intp], fractions: Sequence[float], seed: int
 ) -> npt.NDArray[np.signedinteger[Any]]:
     """Assign the records of each stratum to random parts, as `divided` does."""
-    part_of = divided(0, fractions, seed)
-    part_of = np.full(len(strata), -1, part_of.dtype)
     order = np.argsort(strata, kind="stable")
-    for records in np.split(order, np.cumsum(np.bincount(strata))[:-1]):
-        part_of[records] = divided(len(records), fractions, seed)
+    sizes = np.bincount(strata, minlength=1).tolist()
+    in_order = np.concatenate([divided(size, fractions, seed) for size in sizes])
+    part_of = np.empty_like(in_order)
+    part_of[order] = in_order
     return part_of
