@@ -338,13 +338,19 @@ class RowFile(metaclass=_Pybind11Type):
         target: NDArray[Any],
     ) -> NDArray[np.uint32]: ...
 
-def copy_columns(
-    files: Sequence[RowFile],
-    first: int,
-    row_bytes: Sequence[int],
-    targets: Sequence[NDArray[Any] | None],
-    numbers: NDArray[np.int64],
-) -> NDArray[np.uint32]: ...
+@final
+class RowColumns(metaclass=_Pybind11Type):
+    def __init__(
+        self,
+        file: RowFile,
+        first: int,
+        row_bytes: int,
+        columns: Sequence[tuple[object, int, np.dtype[Any], Sequence[int]]],
+    ) -> None: ...
+    def gather(
+        self, numbers: NDArray[np.int64], pool: BlockPool
+    ) -> tuple[dict[Any, NDArray[Any]], NDArray[np.bool_]]: ...
+
 def row_checksums(
     data: NDArray[np.uint8], numbers: NDArray[np.int64], bounds: NDArray[np.int64]
 ) -> NDArray[np.uint32]: ...

@@ -204,8 +204,9 @@ def test_sizes_are_those_on_disk() -> None:
         path.name: path.stat().st_blocks * 512 for path in Path("kept").iterdir()
     }
     assert report["n_bytes"] == sum(on_disk.values())
-    assert report["columns"]["pixels"]["n_bytes"] == on_disk["pixels.npy"]
-    name = on_disk["name.npy"] + on_disk["name.runs.npy"]
+    assert report["columns"]["pixels"]["n_bytes"] == 4 * 3 * 4 * N
+    # The strings, and of each row a checksum and the begin and end of its string.
+    name = on_disk["name.npy"] + (4 + 16) * N
     assert report["columns"]["name"]["n_bytes"] == name
 
 

@@ -77,36 +77,6 @@ TEST_F(RowFileTest, TheChecksumDependsOnTheNumberAndEveryByte) {
   EXPECT_EQ(checksums.size(), 111u);
 }
 
-TEST_F(RowFileTest, ColumnsShareAChecksumThatCoversThoseNotDelivered) {
-  const RowFile file(path_);
-  for (const std::uint64_t row_bytes : {1u, 4u, 8u, 13u}) {
-    const std::vector<std::int64_t> numbers = {20, 3, 4, 5, 6, 7, 8, 9, 10, 70, 0};
-    std::vector<std::uint8_t> whole(numbers.size() * row_bytes), part = whole;
-    std::vector<std::uint32_t> both(numbers.size()), one = both, alone = both;
-    const FixedColumn first{&file, kFirst, row_bytes, whole.data()};
-    const FixedColumn second{&file, kFirst + 8, row_bytes, part.data()};
-    const FixedColumn hidden{&file, kFirst + 8, row_bytes, nullptr};
-    copy_columns(std::vector{first, second}, numbers, both.data());
-    copy_columns(std::vector{first, hidden}, numbers, one.data());
-    EXPECT_EQ(both, one);
-    copy_columns(std::vector{first}, numbers, alone.data());
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      const auto begin = kFirst + static_cast<std::uint64_t>(numbers[i]) * row_bytes;
-      EXPECT_EQ(as_text(Bytes(whole).subspan(i * row_bytes, row_bytes)),
-                content_.substr(begin, row_bytes));
-      EXPECT_EQ(as_text(Bytes(part).subspan(i * row_bytes, row_bytes)),
-                content_.substr(begin + 8, row_bytes));
-      EXPECT_EQ(alone[i], expected(numbers[i], static_cast<std::int64_t>(begin),
-                                   static_cast<std::int64_t>(begin + row_bytes)));
-    }
-  }
-  std::uint32_t checksum = 1;
-  const std::int64_t behind = 1000;
-  copy_columns(std::vector{FixedColumn{&file, kFirst, 1, nullptr}}, {&behind, 1},
-               &checksum);
-  EXPECT_EQ(checksum, kAbsentRow);
-}
-
 TEST_F(RowFileTest, AFileThatWasShortenedIsAnError) {
   const std::string path = directory_.write("long", std::string(1 << 20, 'x'));
   const RowFile file(path);

@@ -31,6 +31,7 @@ from campaigns.differential_specs import fastrec_feature
 from campaigns.single_rows import random_schema
 from children import SEED, n_runs
 from columns import Untyped, Write
+from fastrec import _core
 from kept_rows import exact, exactly
 from numbered import (
     SPEC,
@@ -475,7 +476,26 @@ def test_single_batches_and_rows_are_read_from_the_directory(
     for i in (0, 42, -1):
         assert repr(kept[i]) == repr(ds[i])
     assert [repr(row) for row in kept] == [repr(row) for row in ds]
-    assert np.load(tmp_path / "checksums.npy").all()
+    assert np.load(tmp_path / "rows.npy")["checksum"].all()
+
+
+@pytest.mark.parametrize("view", ["whole", "before", "kept concat of transforms"])
+def test_padding_is_decoded_once(
+    ds: Untyped,
+    other: Untyped,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    view: str,
+) -> None:
+    kept, plain = both(view, tmp_path, ds, other)
+    options: dict[str, Any] = {"pad_last": True, "num_threads": 0}
+    loader = kept.loader(len(kept) - 1, **options)
+    for _ in range(2):
+        exactly(loader)
+    with monkeypatch.context() as patch:
+        patch.delattr(_core, "decode_records")
+        found = exactly(loader)
+    assert found == exactly(plain.loader(len(kept) - 1, **options))
 
 
 def test_a_column_without_values_is_a_warning_of_the_first_epoch(

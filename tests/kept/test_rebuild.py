@@ -57,7 +57,7 @@ def test_a_directory_that_was_made_again_is_read(
     assert n_kept(loader) == 0
     shutil.rmtree(directory)
     assert n_kept(ds.cache(directory).loader(16)) == 0
-    np.load(directory / "label.npy", mmap_mode="r+")[3] = 7  # decoded again
+    np.load(directory / "rows.npy", mmap_mode="r+")["label"][3] = 7  # decoded again
     assert n_kept(loader) == N - 1
 
 

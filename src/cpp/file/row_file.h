@@ -37,6 +37,9 @@ class RowFile {
   FileView view_;
 };
 
+// Copies the bytes of row `number`; returns their checksum.
+std::uint32_t copy_row(std::int64_t number, Bytes row, std::uint8_t* target);
+
 // Row i of several is [bounds[2 * i], bounds[2 * i + 1]), in bytes. Both functions store
 // one checksum for each row. The first copies the rows one after another; rows that are
 // not inside of the file, or for which no room is left, are absent.
@@ -45,18 +48,5 @@ void copy_rows(const RowFile& file, std::span<const std::int64_t> numbers,
                std::uint32_t* checksums);
 void sum_rows(Bytes data, std::span<const std::int64_t> numbers,
               std::span<const std::int64_t> bounds, std::uint32_t* checksums);
-
-// A file of rows of one size, and the memory for their copies.
-struct FixedColumn {
-  const RowFile* file = nullptr;
-  std::uint64_t first = 0;  // the offset of row 0
-  std::uint64_t row_bytes = 0;
-  std::uint8_t* target = nullptr;  // nullptr if the column is only verified
-};
-
-// Copies the rows `numbers` of each column, one after another. A row has one checksum,
-// of its bytes in all columns.
-void copy_columns(std::span<const FixedColumn> columns,
-                  std::span<const std::int64_t> numbers, std::uint32_t* checksums);
 
 }  // namespace fastrec

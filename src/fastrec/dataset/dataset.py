@@ -31,6 +31,7 @@ from fastrec.features.missing import absence
 from fastrec.features.schema import Features, Schema, schema_or_names
 from fastrec.hints import checked_names, missing_attribute
 from fastrec.kept.key import Kept, only
+from fastrec.loader.batch_reader import BatchReader
 from fastrec.loader.collate import Collator, OnTransformError
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
@@ -109,7 +110,7 @@ class Dataset:
         self._reader: _core.RowReader | None = None
         self._may_have_reader = True  # False if rows require whole batches
         self._is_watched = True  # whether the core watches for missing features
-        self._kept_rows: Any = None  # opened when single rows are read
+        self._batches: BatchReader | None = None  # opened for rows that are kept
 
     # Properties.
 
@@ -294,24 +295,14 @@ class Dataset:
     def _batch(self, numbers: Numbers) -> Batch:
         """Return the records `numbers` as one batch, after the transforms."""
         source = self._source
-        collator = Collator(source, self._transforms)
+        if self._batches is None:
+            collator = Collator(source, self._transforms)
+            self._batches = BatchReader(source, collator, self._pool)
         records = records_of(source, numbers)
-        read = None
-        if source.is_keeping:
-            from fastrec.loader.kept_decoder import KeptRows  # slow to import
-
-            if self._kept_rows is None:
-                self._kept_rows = KeptRows(source)
-            reader = self._kept_rows.reader(records, self._pool, "raise")
-            parts, read = reader.parts, reader.read
-        places = None if collator.is_plain else source.row_places(records, "")
+        places = source.row_places(records, "")
         info = BatchInfo(0, 0, 0, numbers, records, _places=places)
         try:
-            if read is None:
-                parts, _ = _core.decode_records(
-                    source.to_core(), source.catalog(), self._pool, records
-                )
-            batch, _ = collator(parts, info, read)
+            batch = self._batches.read_alone(info)
         except Error as error:
             self._set_hint(error)
             raise
@@ -556,16 +547,19 @@ class Dataset:
                     "cache() before with_transform()"
                 )
             keys = tuple(str(transform.cache_key) for transform in transforms)
-            kept = Kept(os.path.abspath(os.fspath(path)), None, keys)
-            return dataclasses.replace(reading, transforms=transforms, kept=kept)
-
-        given = tuple(itertools.starmap(keeping, enumerate(readings)))
-        source = dataclasses.replace(source, given=given)
-        if columns is not None:
+            kept = Kept(os.path.abspath(os.fspath(path)), keys)
+            reading = dataclasses.replace(reading, transforms=transforms, kept=kept)
+            if columns is None:
+                return reading
             if not len(columns):
                 raise ValueError("cache() requires at least one column, got none")
-            source = source.with_columns(columns).changed(Reading.keeping_selected)
-        return Dataset(source)
+            reading = reading.with_columns(columns)
+            assert reading.kept is not None
+            kept = dataclasses.replace(reading.kept, columns=reading.kept.delivered)
+            return dataclasses.replace(reading, kept=kept)
+
+        given = tuple(itertools.starmap(keeping, enumerate(readings)))
+        return Dataset(dataclasses.replace(source, given=given))
 
     # Records.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fastrec.kept.store import described, part_paths, runs_path
+from fastrec.kept.store import checksums, described, part_types
 
 
 def descriptions(directory: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -28,18 +27,27 @@ def _description(directory: Path) -> dict[str, Any]:
     """Return the rows, columns, features and transforms; empty without kept rows."""
     if (key := described(directory)) is None:
         return {}
-    checksums = np.load(directory / "checksums.npy", mmap_mode="r", allow_pickle=False)
+    n_kept = int((checksums(directory, key) != 0).sum())
     columns: dict[str, dict[str, Any]] = {}
-    for name, kind in key["columns"].items():
-        dtype, shape = _dtype_and_shape(kind)
-        columns[name] = {"dtype": dtype, "shape": shape, "n_bytes": 0}
-    for name, path, kind in part_paths(directory, key["columns"]):
-        paths = [path, runs_path(path)] if kind.is_run else [path]
-        columns[name]["n_bytes"] += sum(map(_disk_bytes, paths))
+    for name, (levels, parts) in key["columns"].items():
+        dtype, shape, _ = parts[-1]
+        is_bytes = bool(levels) and levels[-1][0] == "bytes"
+        sides = [[None] if kind == "ragged" else given for kind, given in levels]
+        columns[name] = {
+            "dtype": "bytes" if is_bytes else dtype,
+            "shape": [*itertools.chain(*sides), *shape],
+            "n_bytes": 0,
+        }
+    for part in part_types(key["columns"]):
+        dtype, shape = part.field
+        n_bytes = n_kept * dtype.itemsize * math.prod(shape)
+        if not part.is_small:
+            n_bytes += _disk_bytes(part.path(directory))
+        columns[part.column]["n_bytes"] += n_bytes
     return {
         "path": str(directory),
         "n_rows": key["n_rows"],
-        "n_kept": int((checksums != 0).all(1).sum()),
+        "n_kept": n_kept,
         "n_bytes": sum(map(_disk_bytes, directory.iterdir())),
         "columns": columns,
         "features": {name: spec for name, (spec, _) in key["features"].items()},
@@ -50,14 +58,3 @@ def _description(directory: Path) -> dict[str, Any]:
 def _disk_bytes(path: Path) -> int:
     """Return the size of a file on disk, where rows that are not kept need no space."""
     return path.stat().st_blocks * 512
-
-
-def _dtype_and_shape(kind: Sequence[Any]) -> tuple[str, list[int | None]]:
-    """Return the dtype and shape of a row; None is a length that differs by row."""
-    name, *rest = kind
-    if name == "bytes":
-        return "bytes", rest[0]
-    if name == "array":
-        return rest[0], rest[1]
-    dtype, shape = _dtype_and_shape(rest[1])
-    return dtype, [None, *shape] if name == "ragged" else rest[0]

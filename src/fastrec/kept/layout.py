@@ -1,25 +1,23 @@
 """Columns as parts that can be kept: arrays of fixed rows, and runs of items.
 
-A column of any type is a sequence of parts. A part has one array of values. If it has
-splits, row ``i`` is ``values[splits[i]:splits[i + 1]]``, otherwise ``values[i]``.
+A column has levels, from its rows to its values, and a part for each array that a level
+needs. If a part has splits, row ``i`` is ``values[splits[i]:splits[i + 1]]``, otherwise
+``values[i]``.
 
-==============================  =======================================================
-ndarray                         the array
-BytesArray ``(n,)``             runs of bytes
-BytesArray ``(n, *shape)``      lengths of the strings, and runs of bytes
-RaggedArray of a column         the parts of its values, in runs
-RaggedArray of a RaggedArray    runs of lengths, and the parts of the inner values
-SparseArray                     runs of indices, and the parts of its values
-==============================  =======================================================
+==========================  ===========================================================
+level                       part
+==========================  ===========================================================
+SparseArray                 runs of indices
+RaggedArray                 the number of items in each row, unless it is the first level
+BytesArray ``(n, *shape)``  the length of each string, unless it is the first level and
+                            its shape is ``(n,)``
+ndarray                     the values
+==========================  ===========================================================
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,9 +25,6 @@ import numpy.typing as npt
 
 from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray
 from fastrec.arrays.layout import offsets_from
-from fastrec.features.base import numpy_dtype
-
-_SMALL_ROW_BYTES = 4096
 
 _Splits = npt.NDArray[np.int64]
 
@@ -38,124 +33,80 @@ class Part(NamedTuple):
     """One array of a column; its rows are runs of values if it has splits."""
 
     values: npt.NDArray[Any]
-    splits: _Splits | None
+    splits: _Splits | None = None
 
 
-@dataclass(frozen=True)
-class PartType:
-    """The type of a part: the dtype and shape of a row, or of an item of a run."""
+class Divided(NamedTuple):
+    """The levels of a column, as JSON, and its parts."""
 
-    dtype: str
-    shape: tuple[int, ...]
-    is_run: bool
-
-    @functools.cached_property
-    def numpy_dtype(self) -> np.dtype[Any]:
-        """The dtype as an object of NumPy."""
-        return numpy_dtype(self.dtype)
-
-    @functools.cached_property
-    def n_bytes(self) -> int:
-        """The size of a row, or of an item of a run."""
-        return math.prod(self.shape) * self.numpy_dtype.itemsize
-
-    @property
-    def is_small(self) -> bool:
-        """Whether it has fixed rows that are too small to be written one by one."""
-        return not self.is_run and self.n_bytes <= _SMALL_ROW_BYTES
+    levels: list[Any]
+    parts: list[Part]
 
 
-def parts_of(column: Any, splits: _Splits | None = None) -> Iterator[Part]:
-    """Yield the parts of a column; `splits` groups its rows into runs."""
-    if isinstance(column, BytesArray):
-        begin, end = int(column.offsets[0]), int(column.offsets[-1])
-        offsets = column.offsets - begin
-        per_row = math.prod(column.shape[1:])
-        if column.ndim > 1 or splits is not None:
-            yield Part(np.diff(offsets).reshape(column.shape), splits)
-        rows = np.arange(len(column) + 1) if splits is None else splits
-        yield Part(column.data[begin:end], offsets[rows * per_row])
-    elif isinstance(column, RaggedArray):
-        inner = np.asarray(column.row_splits, np.int64)
-        if splits is not None:
-            yield Part(np.diff(inner), splits)
-            inner = inner[splits]
-        yield from parts_of(column.values, inner)
-    elif isinstance(column, SparseArray):
-        rows = np.arange(len(column) + 1)
-        of_rows = np.searchsorted(column.indices[:, 0], rows).astype(np.int64)
-        yield Part(column.indices[:, 1:], of_rows)
-        yield from parts_of(column.values, of_rows)
-    else:
-        yield Part(column, splits)
-
-
-def type_of(column: Any) -> list[Any]:
-    """Return the type of a column as JSON; raise a TypeError if it cannot be kept."""
-    if isinstance(column, BytesArray):
-        return ["bytes", [*column.shape[1:]]]
-    if isinstance(column, RaggedArray):
-        return ["ragged", column.row_splits.dtype.name, type_of(column.values)]
-    if isinstance(column, SparseArray):
-        return ["sparse", [*column.dense_shape[1:]], type_of(column.values)]
-    if not isinstance(column, np.ndarray) or column.dtype.hasobject or not column.ndim:
-        kind = type(column).__name__
-        text = f"{column.dtype} array" if isinstance(column, np.ndarray) else kind
-        raise TypeError(
-            f"must be an array of numbers or an array of fastrec to be kept, got {text}"
-        )
-    return ["array", column.dtype.name, [*column.shape[1:]]]
-
-
-def part_types(kind: list[Any], *, is_run: bool = False) -> Iterator[PartType]:
-    """Yield the types of the parts of a column of type `kind`."""
-    name, *rest = kind
-    if name == "bytes":
-        if rest[0] or is_run:
-            yield PartType("int64", tuple(rest[0]), is_run)
-        yield PartType("uint8", (), True)
-    elif name == "ragged":
-        if is_run:
-            yield PartType("int64", (), True)
-        yield from part_types(rest[1], is_run=True)
-    elif name == "sparse":
-        yield PartType("int64", (len(rest[0]),), True)
-        yield from part_types(rest[1], is_run=True)
-    else:
-        yield PartType(rest[0], tuple(rest[1]), is_run)
-
-
-def column_of(
-    kind: list[Any], parts: Iterator[Part], splits: _Splits | None = None
-) -> Any:
-    """Compose a column of type `kind` from its parts; `splits` as in `parts_of`."""
-    name, *rest = kind
-    if name == "bytes":
-        lengths = next(parts).values if rest[0] or splits is not None else None
-        data, offsets = next(parts)
-        assert offsets is not None
-        if lengths is None:
-            return BytesArray._wrap(data, offsets, (len(offsets) - 1,))
-        return BytesArray._wrap(data, offsets_from(lengths.ravel()), lengths.shape)
-    if name == "ragged":
-        if splits is None:
-            parts, inner = _first_splits(parts)
+def divided(column: Any) -> Divided:
+    """Return the levels and parts of a column; raise a TypeError if it has others."""
+    levels: list[Any] = []
+    parts: list[Part] = []
+    splits: _Splits | None = None  # group the rows of `column` into runs
+    while not isinstance(column, np.ndarray):
+        if isinstance(column, SparseArray):
+            levels.append(["sparse", [*column.dense_shape[1:]]])
+            rows = np.arange(len(column) + 1)
+            splits = np.searchsorted(column.indices[:, 0], rows).astype(np.int64)
+            parts.append(Part(column.indices[:, 1:], splits))
+            column = column.values
+            continue
+        shape: tuple[int, ...] = ()
+        values: Any
+        if isinstance(column, BytesArray):
+            shape = column.shape[1:]
+            levels.append(["bytes", [*shape]])
+            offsets, values = column.offsets, column.data
+        elif isinstance(column, RaggedArray):
+            levels.append(["ragged", column.row_splits.dtype.name])
+            offsets, values = np.asarray(column.row_splits, np.int64), column.values
         else:
-            inner = offsets_from(next(parts).values)
-        values = column_of(rest[1], parts, inner)
-        return RaggedArray._wrap(values, inner.astype(rest[0], copy=False))
-    if name == "sparse":
-        parts, of_rows = _first_splits(parts)
-        indices = next(parts).values
-        rows = np.repeat(np.arange(len(of_rows) - 1), np.diff(of_rows))
-        values = column_of(rest[1], parts, of_rows)
-        indices = np.column_stack([rows, indices])
-        return SparseArray._wrap(indices, values, (len(of_rows) - 1, *rest[0]))
-    return next(parts).values
+            raise _unsupported(type(column).__name__)
+        rows = np.arange(len(column) + 1) if splits is None else splits
+        if shape or splits is not None:
+            lengths = np.diff(offsets).reshape(len(column), *shape)
+            parts.append(Part(lengths, splits))
+        splits, column = offsets[rows * math.prod(shape)], values
+    if column.dtype.hasobject or not column.ndim:
+        raise _unsupported(f"{column.dtype} array")
+    return Divided(levels, [*parts, Part(column, splits)])
 
 
-def _first_splits(parts: Iterator[Part]) -> tuple[Iterator[Part], _Splits]:
-    """Return the parts, and the splits of the first one."""
-    first = next(parts)
-    assert first.splits is not None
-    return itertools.chain([first], parts), first.splits
+def _unsupported(kind: str) -> TypeError:
+    return TypeError(
+        f"must be an array of numbers or an array of fastrec to be kept, got {kind}"
+    )
+
+
+def composed(
+    levels: list[Any], parts: list[Part], splits: _Splits | None = None
+) -> Any:
+    """Compose a column from its levels and parts; `splits` group its rows into runs."""
+    (first, *others) = parts
+    if not levels:
+        return first.values
+    (kind, given), *inner = levels
+    if kind == "sparse":
+        splits = first.splits
+        assert splits is not None
+        n = len(splits) - 1
+        rows = np.repeat(np.arange(n), np.diff(splits))
+        values = composed(inner, others, splits)
+        indices = np.column_stack([rows, first.values])
+        return SparseArray._wrap(indices, values, (n, *given))
+    shape: tuple[int, ...]
+    if splits is not None or (kind == "bytes" and given):
+        shape, offsets = first.values.shape, offsets_from(first.values.ravel())
+        parts = others
+    else:
+        assert first.splits is not None
+        shape, offsets = (len(first.splits) - 1,), first.splits
+    values = composed(inner, parts, offsets)
+    if kind == "bytes":
+        return BytesArray._wrap(values, offsets, shape)
+    return RaggedArray._wrap(values, offsets.astype(given, copy=False))

@@ -2,15 +2,16 @@
 
 ::
 
-    kept.json                 what the rows are: files, features, transforms, columns
-    image.npy                 a part with fixed rows: row i is image[i]
-    text.npy, text.runs.npy   a part with runs: row i is text[runs[i, 0]:runs[i, 1]]
-    checksums.npy             of each row: one for its small fixed parts, and one for each
-                              other part; 0 if the row is not kept
+    kept.json    what the rows are: files, features, transforms, columns
+    rows.npy     a table: row i has the small values of row i, and a checksum
+    image.npy    a part with large rows: row i is image[i]
+    text.npy     a part with runs: row i is text[begin:end]
 
-Rows are stored first and their checksums last, so the checksums decide which rows are
-kept: there is no journal and nothing to repair. A row that does not match its checksum is
-decoded again. The arrays are files for ``numpy.load(..., mmap_mode="r")``.
+The table also has the checksum of each row of another part, and the begin and end of its
+run. A row of the table is stored last, so it decides whether the row is kept: there is no
+journal and nothing to repair. A row that does not match a checksum is decoded again. The
+arrays are files for ``numpy.load(..., mmap_mode="r")``; the table has a field for each of
+its columns.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import math
 import os
 import re
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,22 +36,20 @@ from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.arrays.layout import offsets_from
 from fastrec.caller_warnings import warn_caller
-from fastrec.kept.layout import (
-    Part,
-    PartType,
-    column_of,
-    part_types,
-    parts_of,
-    type_of,
-)
+from fastrec.features.base import numpy_dtype
+from fastrec.kept.layout import Divided, Part, composed, divided
 from fastrec.printable import printable
 from fastrec.storage.atomic import held_lock, replacement
 from fastrec.tasks import renew_after_fork
 
-VERSION = 1
+VERSION = 2
 DESCRIPTION = "kept.json"
+TABLE = "rows.npy"
 
-_HEADER_BYTES = 256  # of .npy files
+_SMALL_ROW_BYTES = 4096  # larger rows are in a file of their own
+_HEADER_BYTES = 256  # of .npy files, or a multiple
+# The field of a part in a file: its checksum, and the begin and end of its items.
+_IN_FILE = np.dtype([("checksum", np.uint32), ("run", np.int64, 2)])
 _CHUNK_BYTES = 64 << 20  # of runs; each process fills chunks of its own
 # Errors after which rows are no longer kept.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -58,7 +58,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class RowStore:
-    """The kept rows of one dataset, numbered from 0.
+    """The kept rows of one dataset, numbered from 0, and a row of padding.
 
     Parameters
     ----------
@@ -77,7 +77,9 @@ class RowStore:
     def __init__(self, directory: str, key: Mapping[str, Any]) -> None:
         self._directory = Path(directory)
         self._key = {"version": VERSION, **key}
+        self.padding: int = key["n_rows"]  # the number of the row that is padding
         self._is_keeping = True
+        self._is_warned = False
         self._renew_after_fork()
         renew_after_fork(self)
         self._opened()
@@ -85,13 +87,16 @@ class RowStore:
     def _renew_after_fork(self) -> None:
         self._files: _Files | None = None  # a child must not share chunks
 
-    def is_current(self, key: Mapping[str, Any]) -> bool:
-        """Return whether the open files have this key and are still in the directory."""
-        return (
-            self._files is not None
-            and self._key == {"version": VERSION, **key}
-            and self._files.version == _version(self._directory)
-        )
+    def renewed(self, key: Mapping[str, Any]) -> bool:
+        """Prepare for an epoch; return False if a new store is needed.
+
+        That is so if the key is another one or the files are no longer in the directory.
+        If the disk was full, the epoch tries again to keep rows.
+        """
+        self._is_keeping = True
+        open_version = None if self._files is None else self._files.version
+        is_same = open_version == _version(self._directory)
+        return is_same and self._key == {"version": VERSION, **key}
 
     def gather(
         self, numbers: _Numbers, names: Sequence[str] | None, pool: _core.BlockPool
@@ -103,15 +108,7 @@ class RowStore:
         files = self._opened()
         if files is None:
             return {}, np.zeros(len(numbers), bool)
-        is_kept = numbers >= 0
-        is_kept[is_kept] = (files.checksums[numbers[is_kept]] != 0).all(1)
-        if not is_kept.any():
-            return {}, is_kept
-        batch, is_valid = files.gather(numbers[is_kept], names, pool)
-        if is_valid.all():
-            return batch, is_kept
-        is_kept[is_kept] = is_valid  # torn and damaged rows are decoded again
-        return self.gather(np.where(is_kept, numbers, -1), names, pool)
+        return files.gather(numbers, None if names is None else tuple(names), pool)
 
     def add(self, numbers: _Numbers, batch: Batch) -> None:
         """Keep the rows of a batch; a warning reports that the disk is full.
@@ -123,23 +120,27 @@ class RowStore:
         ValueError
             If the rows of a column have another type than those kept before.
         """
-        kinds = {name: _type_of(name, column) for name, column in batch.items()}
+        parts = {name: _divided(name, column) for name, column in batch.items()}
         if not self._is_keeping or not len(numbers):
             return
+        columns = {name: _described_column(column) for name, column in parts.items()}
         try:
-            files = self._opened() or self._created(kinds)
-            files.check(kinds)
+            files = self._opened() or self._created(columns)
+            files.check(columns)
             if files.is_writable:
-                files.add(numbers, batch)
+                files.add(numbers, parts)
         except OSError as error:
             is_full = error.errno in _NO_ROOM
             if not is_full and error.errno not in (errno.EROFS, errno.EACCES):
                 raise
             self._is_keeping = False
-            warn_caller(
-                f"cannot keep more rows in {printable(str(self._directory))}: "
-                f"{os.strerror(error.errno or 0)}; reading continues without keeping them"
-            )
+            if not self._is_warned:
+                self._is_warned = True
+                warn_caller(
+                    f"cannot keep more rows in {printable(str(self._directory))}: "
+                    f"{os.strerror(error.errno or 0)}; reading continues without keeping "
+                    "them"
+                )
 
     def _opened(self) -> _Files | None:
         """Return the open files, or None if no process has created them.
@@ -152,7 +153,7 @@ class RowStore:
             return None
         self.check(found)
         try:
-            self._files = _Files(self._directory, self._key["n_rows"], found["columns"])
+            self._files = _Files(self._directory, found["columns"])
         except FileNotFoundError as error:
             raise _damaged(self._directory) from error
         return self._files
@@ -168,16 +169,13 @@ class RowStore:
                     "this one to decode its rows again"
                 )
 
-    def _created(self, kinds: dict[str, list[Any]]) -> _Files:
+    def _created(self, columns: dict[str, Any]) -> _Files:
         """Create the files, unless another process has created them; open them."""
         with held_lock(self._directory / ".lock", threading.Event()):
             if (files := self._opened()) is not None:
                 return files
-            for name, _, kind in part_paths(self._directory, kinds):
-                if kind.is_run and not kind.n_bytes:  # no bytes to verify the lengths
-                    raise TypeError(f"column {name!r} has items of 0 bytes")
-            _Files.create(self._directory, self._key["n_rows"], kinds)
-            found = {**self._key, "columns": kinds}
+            _Files.create(self._directory, self.padding + 1, columns)
+            found = {**self._key, "columns": columns}
             text = json.dumps({**found, "checksum": _checksum(found)}, indent=1)
             with replacement(self._directory / DESCRIPTION, sync=False) as temporary:
                 temporary.write_text(text, "utf-8")
@@ -203,6 +201,23 @@ def described(directory: Path) -> dict[str, Any] | None:
     return found
 
 
+def checksums(directory: Path, described: Mapping[str, Any]) -> npt.NDArray[np.uint32]:
+    """Return the checksum of each row; 0 if it is not kept."""
+    table, n = table_type(part_types(described["columns"])), described["n_rows"]
+    first = len(_header(table, n + 1))
+    rows = np.memmap(directory / TABLE, table, "r", first, (n + 1,))
+    return np.asarray(rows["checksum"][:n])
+
+
+def _described_column(column: Divided) -> list[Any]:
+    """Return the type of a column as JSON."""
+    parts = [
+        [values.dtype.name, [*values.shape[1:]], splits is not None]
+        for values, splits in column.parts
+    ]
+    return [column.levels, parts]
+
+
 def _version(directory: Path) -> tuple[int, int] | None:
     """Return the identity of the files in a directory; None if it was deleted."""
     try:
@@ -222,11 +237,11 @@ def _damaged(path: Path) -> ValueError:
     )
 
 
-def _type_of(name: object, column: Any) -> list[Any]:
+def _divided(name: object, column: Any) -> Divided:
     if not isinstance(name, str):
         raise TypeError(f"column names must be str to be kept, got {name!r}")
     try:
-        return type_of(column)
+        return divided(column)
     except TypeError as error:
         raise TypeError(f"column {name!r} {error}") from None
 
@@ -240,300 +255,254 @@ def _difference(found: object, expected: object) -> str:
     return f"{found} there, but {expected} here"
 
 
-@dataclass
-class _PartFile:
-    """The files of a part."""
+@dataclass(frozen=True)
+class PartType:
+    """A part of a column, with a field in the table and, if it is not small, a file."""
 
-    path: Path
-    kind: PartType
-    values: Any  # a _core.RowFile
-    n_items: int = 0  # of runs: in the file when it was mapped
-    runs: npt.NDArray[np.int64] | None = None  # the begin and end of each row
-    rows: npt.NDArray[Any] | None = None  # of small rows, to be stored
-    descriptor: int = -1
-    chunk: range = range(0)  # of runs: the items that this process may store
+    column: str
+    stem: str  # the name of the field, and of the file without its suffix
+    key: Any  # `column` if the field is the whole column, otherwise no column's name
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]  # of a row, or of an item of a run
+    is_run: bool
+    is_small: bool
+
+    @property
+    def field(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        """The dtype and shape of its field in the table."""
+        return (self.dtype, self.shape) if self.is_small else (_IN_FILE, ())
+
+    def path(self, directory: Path) -> Path:
+        """Return the path of its file."""
+        return directory / f"{self.stem}.npy"
+
+
+def part_types(columns: Mapping[str, Any]) -> list[PartType]:
+    """Return the parts of columns, which are described as JSON."""
+    types: list[PartType] = []
+    used = {"rows", "checksum"}
+    for name, (levels, parts) in columns.items():
+        for i, (dtype_name, shape, is_run) in enumerate(parts):
+            stem = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[:80] or "_"
+            stem = stem if not i else f"{stem}.{i}"
+            while stem in used:
+                stem += "_"
+            used.add(stem)
+            dtype = numpy_dtype(dtype_name)
+            n_bytes = math.prod(shape) * dtype.itemsize
+            is_small = not is_run and n_bytes <= _SMALL_ROW_BYTES
+            key = name if is_small and not levels else (stem,)
+            types.append(
+                PartType(name, stem, key, dtype, tuple(shape), is_run, is_small)
+            )
+    return types
+
+
+def table_type(types: Sequence[PartType]) -> np.dtype[Any]:
+    """Return the dtype of a row of the table."""
+    fields = [(each.stem, *each.field) for each in types]
+    return np.dtype([("checksum", np.uint32), *fields])
+
+
+class _File:
+    """A .npy file of rows, or of the items of runs, to be read and written."""
+
+    _descriptor = -1
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], *shape: int) -> None:
+        self._path = path
+        self._dtype, self._shape = dtype, shape  # of a row or an item
+        self.n_bytes = math.prod(shape) * dtype.itemsize
+        self.first = len(_header(dtype, 0, *shape))
+        self.mapped = _core.RowFile(os.fspath(path))
+        self._n_mapped = 0  # items that were there at the last mapping
+        self._lock = threading.Lock()  # guards the chunk
+        self._chunk = range(0)  # the items that this process may store
 
     def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    @staticmethod
+    def create(path: Path, dtype: np.dtype[Any], n: int, *shape: int) -> None:
+        """Create a file of `n` rows or items of zeros, which need no disk space.
+
+        Processes may still map an earlier file at `path`, so the file is a new one.
+        """
+        path.unlink(missing_ok=True)
+        with path.open("wb") as file:
+            file.write(_header(dtype, n, *shape))
+            file.truncate(file.tell() + n * math.prod(shape) * dtype.itemsize)
+
+    def read(
+        self, numbers: _Numbers, runs: _Numbers, pool: _core.BlockPool
+    ) -> tuple[Part, npt.NDArray[np.uint32]]:
+        """Return the runs of rows, and their checksums."""
+        if (end := int(runs.max(initial=0))) > self._n_mapped:
+            # The file has grown, and may grow further before it is mapped.
+            self._n_mapped = end
+            self.mapped = _core.RowFile(os.fspath(self._path))
+        splits = offsets_from(runs[:, 1] - runs[:, 0])
+        n = int(splits[-1])
+        memory: Any = pool.take(max(1, n * self.n_bytes))
+        values = np.ndarray((n, *self._shape), self._dtype, memory)
+        bounds = self.first + runs * self.n_bytes
+        return Part(values, splits), self.mapped.copy(numbers, bounds, values)
+
+    def write(self, numbers: _Numbers, data: npt.NDArray[np.uint8]) -> None:
+        """Write rows with these numbers."""
+        ends = np.flatnonzero(np.diff(numbers) != 1) + 1
+        for begin, end in itertools.pairwise([0, *ends.tolist(), len(numbers)]):
+            rows = data[begin * self.n_bytes : end * self.n_bytes]
+            self._write(rows, self.first + int(numbers[begin]) * self.n_bytes)
+
+    def append(self, data: npt.NDArray[np.uint8], n: int) -> int:
+        """Append `n` items; return the number of the first."""
+        with _core.HeldLock(self._lock):
+            if n > len(self._chunk):
+                # Without locks, processes may share a chunk. Then the checksums of the
+                # rows that are overwritten do not match.
+                with held_lock(self._path.parent / ".lock", threading.Event()):
+                    self._chunk = self._new_chunk(n)
+            begin = self._chunk.start
+            self._chunk = self._chunk[n:]
+        self._write(data, self.first + begin * self.n_bytes)
+        return begin
+
+    def _new_chunk(self, n_min: int) -> range:
+        """Append a chunk to the file; return the numbers of its items."""
+        n_bytes = max(1, self.n_bytes)
+        begin = (self._path.stat().st_size - self.first) // n_bytes
+        end = begin + max(n_min, _CHUNK_BYTES // n_bytes)
+        os.truncate(self._path, self.first + end * n_bytes)
+        self._write(_header(self._dtype, end, *self._shape), 0)
+        return range(begin, end)
+
+    def _write(self, data: Any, offset: int) -> None:
+        if self._descriptor < 0:
+            flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+            self._descriptor = os.open(self._path, flags)
+        rest = memoryview(data).cast("B")
+        while rest:
+            n = os.pwrite(self._descriptor, rest, offset)
+            rest, offset = rest[n:], offset + n
 
 
 class _Files:
-    """The open files of a store.
+    """The open files of a store."""
 
-    The parts with small rows share one checksum per row, which comes first.
-    """
-
-    def __init__(
-        self, directory: Path, n_rows: int, kinds: Mapping[str, list[Any]]
-    ) -> None:
-        self._kinds = kinds
-        self._lock = threading.Lock()  # guards the chunks
+    def __init__(self, directory: Path, columns: Mapping[str, Any]) -> None:
+        self._columns = columns
         self.version = _version(directory)
         self.is_writable = os.access(directory / DESCRIPTION, os.W_OK)
-        mode: Any = "r+" if self.is_writable else "r"
+        self._types = part_types(columns)
+        self._table = table_type(self._types)
+        self._rows = _File(directory / TABLE, self._table)
+        self._files = {
+            each.stem: _File(each.path(directory), each.dtype, *each.shape)
+            for each in self._types
+            if not each.is_small
+        }
+        self._is_table = all(each.key == each.column for each in self._types)
+        self._readers: dict[Any, tuple[_core.RowColumns, list[PartType]]] = {}
 
-        def mapped(path: Path, dtype: str, *shape: int) -> Any:
-            kind = PartType(dtype, shape, is_run=False)
-            # A file that is truncated later, while it is mapped, ends the process.
-            if path.stat().st_size != _HEADER_BYTES + n_rows * kind.n_bytes:
-                raise _damaged(path)
-            shape = (n_rows, *shape)
-            return np.memmap(path, kind.numpy_dtype, mode, _HEADER_BYTES, shape)
-
-        self._parts: dict[str, list[_PartFile]] = {}
-        for name, path, kind in part_paths(directory, kinds):
-            part = _PartFile(path, kind, _core.RowFile(os.fspath(path)))
-            if kind.is_run:
-                part.runs = mapped(runs_path(path), "int64", 2)
-            elif self.is_writable and kind.is_small and kind.n_bytes:
-                part.rows = mapped(path, kind.dtype, *kind.shape)
-            if self.is_writable and not kind.is_small:
-                part.descriptor = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
-            self._parts.setdefault(name, []).append(part)
-        parts = [
-            (name, i, part)
-            for name, files in self._parts.items()
-            for i, part in enumerate(files)
-        ]
-        small = [each for each in parts if each[2].kind.is_small]
-        # The parts that share a checksum, with their column and their number in it.
-        self._groups = [small] if small else []
-        self._groups += [[each] for each in parts if not each[2].kind.is_small]
-        n_groups = len(self._groups)
-        self.checksums = mapped(directory / "checksums.npy", "uint32", n_groups)
-
-    @classmethod
-    def create(
-        cls, directory: Path, n_rows: int, kinds: Mapping[str, list[Any]]
-    ) -> None:
+    @staticmethod
+    def create(directory: Path, n_rows: int, columns: Mapping[str, Any]) -> None:
         """Create the files without any row."""
-        for _, path, kind in part_paths(directory, kinds):
-            if kind.is_run:
-                _create_array(path, kind.dtype, (0, *kind.shape))
-                _create_array(runs_path(path), "int64", (n_rows, 2))
-            else:
-                _create_array(path, kind.dtype, (n_rows, *kind.shape))
-        is_small = [kind.is_small for _, _, kind in part_paths(directory, kinds)]
-        n_checksums = is_small.count(False) + any(is_small)
-        _create_array(directory / "checksums.npy", "uint32", (n_rows, n_checksums))
+        types = part_types(columns)
+        _File.create(directory / TABLE, table_type(types), n_rows)
+        for each in types:
+            if not each.is_small:
+                n = 0 if each.is_run else n_rows
+                _File.create(each.path(directory), each.dtype, n, *each.shape)
 
-    def check(self, kinds: Mapping[str, list[Any]]) -> None:
+    def check(self, columns: Mapping[str, Any]) -> None:
         """Raise a ValueError unless the columns have these types."""
-        for name in [*kinds, *self._kinds]:
-            found, kept = kinds.get(name), self._kinds.get(name)
+        for name in [*columns, *self._columns]:
+            found, kept = columns.get(name), self._columns.get(name)
             if found != kept:
                 raise ValueError(
                     f"column {name!r} cannot be kept: its rows are {found}, but were {kept} "
                     "in other batches"
                 )
 
-    def gather(
-        self, numbers: _Numbers, names: Sequence[str] | None, pool: _core.BlockPool
-    ) -> tuple[Batch, npt.NDArray[np.bool_]]:
-        """Return the rows with these numbers, and whether each matches its checksums."""
-        expected = self.checksums[numbers]
-        is_valid = np.ones(len(numbers), bool)
-        found: dict[tuple[str, int], Part] = {}
-        for at, group in enumerate(self._groups):
-            wanted = [names is None or name in names for name, _, _ in group]
-            if not any(wanted):
-                continue
-            name, i, file = group[0]
-            if file.kind.is_run:
-                found[name, i], sums = _copied_runs(file, numbers, pool)
-            else:
-                files = [file for _, _, file in group]
-                kinds = [
-                    file.kind if is_wanted else None
-                    for file, is_wanted in zip(files, wanted, strict=True)
-                ]
-                targets = _arrays(pool, len(numbers), kinds)
-                row_bytes = [file.kind.n_bytes for file in files]
-                values = [file.values for file in files]
-                sums = _core.copy_columns(
-                    values, _HEADER_BYTES, row_bytes, targets, numbers
-                )
-                for (name, i, _), target in zip(group, targets, strict=True):
-                    if target is not None:
-                        found[name, i] = Part(target, None)
-            is_valid &= sums == expected[:, at]
-        batch: Batch = {}
-        for name, files in self._parts.items():
-            if (name, 0) in found:
-                parts = [found[name, i] for i in range(len(files))]
-                kind = self._kinds[name]
-                is_plain = kind[0] == "array"  # spares a call
-                batch[name] = (
-                    parts[0].values if is_plain else column_of(kind, iter(parts))
-                )
-        return batch, is_valid
-
-    def add(self, numbers: _Numbers, batch: Batch) -> None:
-        """Store the rows of a batch, and then their checksums."""
-        parts = {name: [*parts_of(column)] for name, column in batch.items()}
-        checksums = np.empty((len(numbers), self.checksums.shape[1]), np.uint32)
-        for at, group in enumerate(self._groups):
-            stored = [
-                self._store(numbers, file, *parts[name][i]) for name, i, file in group
+    def _reader(
+        self, names: tuple[str, ...] | None
+    ) -> tuple[_core.RowColumns, list[PartType]]:
+        """Return a reader of the table for some columns, and the parts of the columns."""
+        if names not in self._readers:
+            types = [
+                each for each in self._types if names is None or each.column in names
             ]
-            data, bounds = stored[0]
-            if len(stored) > 1:
-                rows = [data.reshape(len(numbers), -1) for data, _ in stored]
-                data = np.concatenate(rows, 1)
-                ends = np.arange(len(numbers) + 1) * data.shape[1]
-                data, bounds = data.reshape(-1), _bounds(ends)
-            checksums[:, at] = _core.row_checksums(data, numbers, bounds)
-        self.checksums[numbers] = checksums
+            offsets: Any = self._table.fields
+            fields = [(each.key, offsets[each.stem][1], *each.field) for each in types]
+            file = self._rows
+            reader = _core.RowColumns(file.mapped, file.first, file.n_bytes, fields)
+            self._readers[names] = reader, types
+        return self._readers[names]
 
-    def _store(
-        self,
-        numbers: _Numbers,
-        file: _PartFile,
-        values: npt.NDArray[Any],
-        splits: npt.NDArray[np.int64] | None,
-    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """Store rows of a part; return their bytes, and the bounds of each row in them."""
-        item = file.kind.n_bytes
-        rows = np.arange(len(numbers) + 1) if splits is None else splits
-        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        if splits is not None:
-            begin = self._append(file, data[: rows[-1] * item], int(rows[-1]))
-            assert file.runs is not None
-            file.runs[numbers] = begin + _bounds(rows)
-        elif file.rows is not None:
-            file.rows[numbers] = values
-        else:
-            for first, last in _consecutive(numbers):
-                offset = _HEADER_BYTES + int(numbers[first]) * item
-                _write(file.descriptor, data[first * item : last * item], offset)
-        return data, _bounds(rows * item)
+    def gather(
+        self, numbers: _Numbers, names: tuple[str, ...] | None, pool: _core.BlockPool
+    ) -> tuple[Batch, npt.NDArray[np.bool_]]:
+        """Return the kept rows with these numbers, and which of them were kept."""
+        reader, types = self._reader(names)
+        found, is_kept = reader.gather(numbers, pool)
+        if self._is_table:
+            return found, is_kept
+        rows = numbers[is_kept]
+        is_intact = np.ones(len(rows), bool)
+        parts: dict[str, list[Part]] = {}
+        for each in types:
+            part = Part(found[each.key])
+            if not each.is_small:
+                field = part.values
+                part, checksums = self._files[each.stem].read(rows, field["run"], pool)
+                is_intact &= checksums == field["checksum"]
+            parts.setdefault(each.column, []).append(part)
+        if not is_intact.all():  # the disk changed a row, which is decoded again
+            is_kept[is_kept] = is_intact
+            return self.gather(np.where(is_kept, numbers, -1), names, pool)
+        batch = {
+            name: composed(self._columns[name][0], of_column)
+            for name, of_column in parts.items()
+        }
+        return batch, is_kept
 
-    def _append(self, file: _PartFile, data: npt.NDArray[np.uint8], n: int) -> int:
-        """Append `n` items to a file of runs; return the number of the first."""
-        item = max(1, file.kind.n_bytes)
-        with _core.HeldLock(self._lock):
-            if n > len(file.chunk):
-                # Without locks, processes may share a chunk. Then the checksums of the
-                # rows that are overwritten do not match.
-                with held_lock(file.path.parent / ".lock", threading.Event()):
-                    size = os.fstat(file.descriptor).st_size - _HEADER_BYTES
-                    begin = size // item
-                    end = begin + max(n, _CHUNK_BYTES // item)
-                    os.ftruncate(file.descriptor, _HEADER_BYTES + end * item)
-                    header = _header(file.kind, (end, *file.kind.shape))
-                    _write(file.descriptor, header, 0)
-                file.chunk = range(begin, end)
-            begin = file.chunk.start
-            file.chunk = file.chunk[n:]
-        _write(file.descriptor, data, _HEADER_BYTES + begin * item)
-        return begin
-
-
-def _bounds(splits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the begin and end of each run."""
-    return np.column_stack([splits[:-1], splits[1:]])
-
-
-def _copied_runs(
-    part: _PartFile, numbers: _Numbers, pool: _core.BlockPool
-) -> tuple[Part, npt.NDArray[np.uint32]]:
-    """Return the rows of a part with runs, and their checksums."""
-    assert part.runs is not None
-    item = part.kind.n_bytes
-    runs = np.asarray(part.runs[numbers])
-    end = int(runs.max(initial=0))
-    if end > part.n_items:
-        # The file has grown, and may grow further before it is mapped.
-        size = part.path.stat().st_size
-        part.values = _core.RowFile(os.fspath(part.path))
-        part.n_items = (size - _HEADER_BYTES) // item
-    is_inside = (runs[:, 0] >= 0) & (runs[:, 0] <= runs[:, 1])
-    runs[~is_inside | (runs[:, 1] > part.n_items)] = 0
-    splits = offsets_from(runs[:, 1] - runs[:, 0])
-    try:
-        (values,) = _arrays(pool, int(splits[-1]), [part.kind])
-    except MemoryError:  # a damaged run may have any length
-        runs[:], splits[:] = 0, 0
-        (values,) = _arrays(pool, 0, [part.kind])
-    sums = part.values.copy(numbers, runs * item + _HEADER_BYTES, values)
-    return Part(values, splits), sums
+    def add(self, numbers: _Numbers, columns: Mapping[str, Divided]) -> None:
+        """Store the rows of a batch, and then the rows of the table."""
+        parts = [part for name in self._columns for part in columns[name].parts]
+        rows = np.zeros(len(numbers), self._table)
+        for each, (values, splits) in zip(self._types, parts, strict=True):
+            if each.is_small:
+                rows[each.stem] = values
+                continue
+            file, field = self._files[each.stem], rows[each.stem]
+            if splits is None:
+                data, begins = _bytes(values), np.arange(len(numbers))
+                runs = np.column_stack([begins, begins + 1])
+                file.write(numbers, data)
+                field["run"] = runs + (numbers - begins)[:, np.newaxis]
+            else:
+                data = _bytes(values[splits[0] : splits[-1]])
+                runs = np.column_stack([splits[:-1], splits[1:]]) - splits[0]
+                field["run"] = runs + file.append(data, int(runs[-1, 1]))
+            bounds = runs * file.n_bytes
+            field["checksum"] = _core.row_checksums(data, numbers, bounds)
+        begins, size = np.arange(len(numbers)), self._table.itemsize
+        bounds = np.column_stack([begins * size + 4, (begins + 1) * size])
+        rows["checksum"] = _core.row_checksums(_bytes(rows), numbers, bounds)
+        self._rows.write(numbers, _bytes(rows))
 
 
-def _arrays(
-    pool: _core.BlockPool, n: int, kinds: Sequence[PartType | None]
-) -> list[Any]:
-    """Return an uninitialized array of `n` rows or items of each type; None for None."""
-    align = 64
-    sizes = [
-        0 if kind is None else -(-n * kind.n_bytes // align) * align for kind in kinds
-    ]
-    memory: Any = pool.take(max(align, sum(sizes)))
-    return [
-        None
-        if kind is None
-        else np.ndarray((n, *kind.shape), kind.numpy_dtype, memory, begin)
-        for kind, begin in zip(
-            kinds, itertools.accumulate(sizes, initial=0), strict=False
-        )
-    ]
+def _bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def part_paths(
-    directory: Path, kinds: Mapping[str, list[Any]]
-) -> Iterator[tuple[str, Path, PartType]]:
-    """Yield the column, the path and the type of each part, in order."""
-    used = {"checksums"}
-    for name, column in kinds.items():
-        for i, kind in enumerate(part_types(column)):
-            stem = re.sub(r"[^\w.-]", "_", str(name), flags=re.ASCII)[:80]
-            stem = stem if not i else f"{stem}.{i}"
-            while stem in used:
-                stem += "_"
-            used.add(stem)
-            yield name, directory / f"{stem}.npy", kind
-
-
-def runs_path(path: Path) -> Path:
-    """Return the path of the begin and end of each run of the part at `path`."""
-    return path.with_suffix(".runs.npy")
-
-
-def _header(kind: PartType, shape: tuple[int, ...]) -> bytes:
-    """Return a .npy header of `_HEADER_BYTES` bytes."""
-    described = np.lib.format.dtype_to_descr(kind.numpy_dtype)
-    text = repr({"descr": described, "fortran_order": False, "shape": shape})
-    length = _HEADER_BYTES - 10
-    start = b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little")
-    return start + text.encode().ljust(length - 1) + b"\n"
-
-
-def _create_array(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
-    """Create a .npy file of zeros; reserve disk space if its rows are small.
-
-    Small rows are stored through a mapping, which must not meet a full disk. Processes
-    may still map an earlier file at `path`, so the file is a new one.
-    """
-    kind = PartType(dtype, shape[1:], is_run=False)
-    size = _HEADER_BYTES + shape[0] * kind.n_bytes
-    path.unlink(missing_ok=True)
-    with path.open("wb") as file:
-        file.write(_header(kind, shape))
-        file.flush()
-        if hasattr(os, "posix_fallocate") and (kind.is_small or dtype == "uint32"):
-            os.posix_fallocate(file.fileno(), 0, size)
-        os.ftruncate(file.fileno(), size)
-
-
-def _consecutive(numbers: _Numbers) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of each run of consecutive numbers."""
-    ends = np.flatnonzero(np.diff(numbers) != 1) + 1
-    bounds = [0, *ends.tolist(), len(numbers)]
-    yield from itertools.pairwise(bounds)
-
-
-def _write(descriptor: int, data: Any, offset: int) -> None:
-    rest = memoryview(data).cast("B")
-    while rest:
-        n = os.pwrite(descriptor, rest, offset)
-        rest, offset = rest[n:], offset + n
+def _header(dtype: np.dtype[Any], n: int, *shape: int) -> bytes:
+    """Return the header of a .npy file; its size does not depend on `n`."""
+    described = np.lib.format.dtype_to_descr(dtype)
+    sides = "".join(f"{side}, " for side in shape)
+    text = f"{{'descr': {described!r}, 'fortran_order': False, 'shape': ({n:20}, {sides})}}"
+    n_bytes = -(-(len(text) + 13) // _HEADER_BYTES) * _HEADER_BYTES
+    start = b"\x93NUMPY\x02\x00" + (n_bytes - 12).to_bytes(4, "little")
+    return start + text.encode().ljust(n_bytes - 13) + b"\n"

@@ -20,9 +20,10 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch, concat_batches, take_rows
 from fastrec.arrays.layout import describe_rows
 from fastrec.errors import Error, SchemaError, add_note
-from fastrec.features.fixed import FixedLenSequence
+from fastrec.features.fixed import FixedLenSequence, any_width_columns
 from fastrec.features.image import encoded_of
 from fastrec.features.schema import check_columns
+from fastrec.kept.key import only
 from fastrec.on_error import SkippedRegion
 from fastrec.sources.source import Source
 from fastrec.transforms.batch_info import BatchInfo, Places
@@ -110,12 +111,22 @@ class Collator:
                 self._readings, self._part_transforms, strict=True
             )
         ]
+        self._has_any_width = bool(
+            any_width_columns(reading.schema for reading in self._readings)
+        )
         self._part_columns: dict[str, str] = {}  # of the first part after transforms
         self._transforms = tuple(transforms)
         self._has_part_transforms = bool(
             any(self._part_transforms) or source.is_keeping
         )
         is_one = len(self._readings) == 1
+        # Whether a batch is complete when its kept rows are copied.
+        self.is_copied = (
+            is_one
+            and self._readings[0].kept is not None
+            and self._n_before_kept == [len(self._part_transforms[0])]
+            and not (self._transforms or self._extra or self._has_any_width)
+        )
         # Whether there are no transforms.
         self.is_plain = not self._transforms and not self._has_part_transforms
         # Whether a batch equals its only part, and no BatchInfo is needed.
@@ -226,9 +237,9 @@ class Collator:
             else:
                 batch, of_part = read(reading, of_part, before)
             if (kept := self._readings[reading].kept) is not None:
-                batch = kept.chosen(batch)
+                batch = only(batch, kept.delivered)
             found.append((reading, batch, of_part))
-        if len(parts) > 1 or read is not None:
+        if self._has_any_width and (len(parts) > 1 or read is not None):
             self._widen(found)
         return [self._transformed_part(*part, skipped) for part in found]
 

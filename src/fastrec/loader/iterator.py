@@ -16,6 +16,7 @@ from fastrec.caller_warnings import warn_caller
 from fastrec.errors import Error, add_note
 from fastrec.features.missing import absence
 from fastrec.hints import no_column
+from fastrec.loader.batch_reader import KeptDecoder
 from fastrec.loader.collate import SkippedRow
 from fastrec.loader.decoder import BatchDecoder, plan_epoch
 from fastrec.loader.options import LoaderOptions
@@ -68,7 +69,7 @@ class BatchIterator(Iterator[Any]):
         # The plan and its catalog; empty until the epoch is opened. Kept, because a
         # rebuilt index must not change the order of a running epoch.
         self._plans: list[tuple[EpochPlan | None, _core.Catalog | None]] = []
-        self._decoder: BatchDecoder | None = None
+        self._decoder: BatchDecoder | KeptDecoder | None = None
         self._transformed: TransformedBatches | None = None
         self._source: Source | None = None
         self._warnings: list[str | Warning] = []
@@ -195,10 +196,8 @@ class BatchIterator(Iterator[Any]):
         if not self._plans:
             self._plans.append(plan_epoch(options, at))
         plan, catalog = self._plans[0]
-        decoder: Any
+        decoder: BatchDecoder | KeptDecoder
         if options.source.is_keeping and plan is not None:
-            from fastrec.loader.kept_decoder import KeptDecoder  # slow to import
-
             decoder = KeptDecoder(options, self._pool, plan, at, progress.times)
         else:
             decoder = BatchDecoder(
@@ -367,7 +366,9 @@ class RepeatedEpochs(Iterator[B]):
         raise StopIteration
 
 
-def _stop(decoder: BatchDecoder, transformed: TransformedBatches | None) -> None:
+def _stop(
+    decoder: BatchDecoder | KeptDecoder, transformed: TransformedBatches | None
+) -> None:
     """Stop the threads of the pipeline, and skip the transforms that have not begun."""
     decoder.pipeline.stop()
     if transformed is not None:

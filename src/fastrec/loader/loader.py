@@ -18,7 +18,7 @@ from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.display import table
 from fastrec.hints import missing_attribute
-from fastrec.loader.collate import ReadRows
+from fastrec.loader.batch_reader import BatchReader
 from fastrec.loader.iterator import (
     BatchIterator,
     RepeatedEpochs,
@@ -31,7 +31,7 @@ from fastrec.loader.progress import STATE_VERSION, Progress, checked_state
 from fastrec.loader.ranks import Rank, RankFinder, current_rank
 from fastrec.loader.stats import LoaderStats
 from fastrec.loader.transform_pool import TransformPool
-from fastrec.on_error import Report, SkippedSpan
+from fastrec.on_error import Report
 from fastrec.options import non_negative_int
 from fastrec.tasks import renew_after_fork
 from fastrec.transforms.batch_info import BatchInfo
@@ -108,7 +108,7 @@ class Loader(Generic[B]):
     def _create_pool(self) -> None:
         self._pool = self._options.block_pool()
         self._transform_pool = TransformPool(self._options)
-        self._kept_rows: Any = None  # opened by batch()
+        self._batches: BatchReader | None = None  # opened by batch()
         renew_after_fork(self)
 
     def _allocate_by(
@@ -123,7 +123,7 @@ class Loader(Generic[B]):
         self._options = dataclasses.replace(
             self._options, allocate=allocate, recycles=recycles
         )
-        self._pool = self._options.block_pool()
+        self._pool, self._batches = self._options.block_pool(), None
 
     @property
     def dataset(self) -> Any:
@@ -381,40 +381,12 @@ class Loader(Generic[B]):
         epoch = self.epoch if epoch is None else epoch
         positions, records = self._plan_with(step, epoch).rows(step)
         options = self._options
-        policy = options.row_policy
-        row_records = records[positions >= 0]
-        read: ReadRows | None = None
-        unreadable: list[SkippedSpan] = []
-        if options.source.is_keeping:
-            from fastrec.loader.kept_decoder import KeptRows  # slow to import
-
-            if self._kept_rows is None:
-                self._kept_rows = KeptRows(options.source)
-            reader = self._kept_rows.reader(records, self._pool, policy)
-            parts, read = reader.parts, reader.read
-        else:
-            with options.source.files.renewing():
-                parts, unreadable = _core.decode_records(
-                    options.source.to_core(),
-                    options.source.catalog(),
-                    self._pool,
-                    row_records,
-                    len(records),
-                    policy,
-                )
-        collator = options.collator()
-        places = None
-        if options.conversion is not None or not collator.is_plain:
-            context = f" of step {step} of epoch {epoch}"
-            places = options.source.row_places(row_records, context).padded(
-                len(records)
-            )
+        if self._batches is None:
+            self._batches = BatchReader.of(options, self._pool)
+        context = f" of step {step} of epoch {epoch}"
+        places = options.source.row_places(records, context)
         info = BatchInfo(self.seed, epoch, step, positions, records, _places=places)
-        if unreadable:
-            rows = [span.row for span in unreadable]
-            info = info._without(rows, masks=policy == "mask")
-        batch: Any
-        batch, _ = collator(parts, info, read)
+        batch: Any = self._batches.read_alone(info)
         if options.conversion is not None:
             batch = options.conversion(batch, places)
         return batch  # type: ignore[no-any-return]
@@ -699,6 +671,6 @@ class Loader(Generic[B]):
 
     def _renew_after_fork(self) -> None:
         # A thread of the parent may have held the locks of these during the fork.
-        self._pool = _core.BlockPool(self._options.memory_limit)
+        self._pool, self._batches = _core.BlockPool(self._options.memory_limit), None
         self._transform_pool = TransformPool(self._options)
         self._options.planner.renew_after_fork()

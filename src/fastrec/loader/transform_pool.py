@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from fastrec import _core
-from fastrec.loader.decoder import BatchDecoder, Taken
+from fastrec.loader.batch_reader import KeptDecoder
+from fastrec.loader.decoder import BatchDecoder
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.prefetch import Delivered
 from fastrec.tasks import Task, TaskPool
@@ -61,7 +62,7 @@ class TransformedBatches:
     """
 
     def __init__(
-        self, decoder: BatchDecoder, pool: TransformPool, *, n_ahead: int
+        self, decoder: BatchDecoder | KeptDecoder, pool: TransformPool, *, n_ahead: int
     ) -> None:
         self._decoder = decoder
         self._pools: tuple[TaskPool, TaskPool | None] | None = pool.task_pools()
@@ -114,6 +115,6 @@ def _run_next(ref: weakref.ref[TransformedBatches], take_lock: threading.Lock) -
 
 # Not a method, because the tasks and their owner would form a reference cycle.
 def _transformed(
-    decoder: BatchDecoder, take: Task[Taken | None], threads: TaskPool | None
+    decoder: BatchDecoder | KeptDecoder, take: Task[Any], threads: TaskPool | None
 ) -> Delivered | None:
     return decoder.collate(take.result(), threads)

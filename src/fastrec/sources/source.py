@@ -44,11 +44,6 @@ class Reading:
         assert self.features is not None
         return self.features
 
-    @property
-    def kept_columns(self) -> tuple[str, ...] | None:
-        """The columns that are delivered of kept rows; None for all."""
-        return self.kept.delivered if self.kept else None
-
     def with_columns(self, names: Sequence[str]) -> Reading:
         """Return a reading of the features `names`, or of the columns of kept rows."""
         kept, schema = self.kept, self.schema
@@ -59,18 +54,12 @@ class Reading:
         if missing := [name for name in names if name not in known]:
             raise KeyError(no_column(missing[0], known, "the dataset"))
         if kept and kept.transforms:
-            return replace(self, kept=replace(kept, selected=tuple(names)))
+            return replace(self, kept=replace(kept, delivered=tuple(names)))
         features = schema._with({name: schema[name] for name in names})
         if kept is None:
             return replace(self, features=features)
-        selected = tuple(map(str, features._column_names()))
-        return replace(self, kept=replace(kept, selected=selected))
-
-    def keeping_selected(self) -> Reading:
-        """Return a reading that keeps only the columns that it delivers."""
-        assert self.kept is not None
-        kept = replace(self.kept, columns=self.kept.delivered, selected=None)
-        return replace(self, kept=kept)
+        delivered = tuple(map(str, features._column_names()))
+        return replace(self, kept=replace(kept, delivered=delivered))
 
     @property
     def transforms_after(self) -> tuple[CheckedTransform, ...]:
@@ -316,7 +305,8 @@ class Source:
             first, *others = [
                 {
                     name: reading.schema._row_type(name)
-                    for name in reading.kept_columns or reading.schema
+                    for name in (reading.kept and reading.kept.delivered)
+                    or reading.schema
                     if name in reading.schema  # kept lengths are not
                 }
                 for reading in readings
@@ -537,8 +527,10 @@ class Source:
         return self.catalog().places(records)
 
     def row_places(self, records: Numbers, context: str) -> Places:
-        """Return the `Places` of `records`, for error messages."""
-        return Places(self.files.files, partial(self.places, records), context)
+        """Return the `Places` of `records`, for error messages; -1 is padding."""
+        valid = records[records >= 0]
+        places = Places(self.files.files, partial(self.places, valid), context)
+        return places.padded(len(records)) if len(valid) < len(records) else places
 
     def extra_columns(self) -> dict[str, Extra]:
         """Return the additional columns: functions of a BatchInfo, by column name."""
