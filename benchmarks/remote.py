@@ -256,7 +256,7 @@ WAYS: dict[str, Callable[[list[str], list[int]], int]] = {
     "Blocks()": lambda urls, sizes: epoch(
         urls, sizes, shuffle=fr.Blocks("1MB", lanes=64)
     ),
-    # One pass: small records are requests of their own, unless others are near them.
+    # One pass: each small record is a separate request, unless others are near it.
     "shuffle=True": lambda urls, sizes: epoch(
         urls[:N_FILES], sizes[:N_FILES], shuffle=True
     ),
