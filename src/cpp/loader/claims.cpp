@@ -22,7 +22,12 @@ IndexedClaims::IndexedClaims(std::shared_ptr<FileTable> files,
       grid_(std::move(grid)),
       read_window_(files_),
       is_from_start_(first_step == 0),
-      step_(first_step) {}
+      step_(first_step) {
+  if (files_->requests() == nullptr || catalog_->size() == 0) return;
+  // The bytes after selected records would be fetched for nothing.
+  const Place last = catalog_->locate(catalog_->size() - 1);
+  read_window_.end_at(last.file, last.frame.end());
+}
 
 Claims::Outcome IndexedClaims::next(Claim* claim) {
   if (step_ >= grid_.n_steps()) return Outcome::kEnd;
@@ -58,7 +63,8 @@ void IndexedClaims::locate(Claim* claim) const {
   claim->n_rows = static_cast<std::size_t>(grid_.n_rows(claim->step, frames.size()));
   const bool is_in_order = are_in_order(frames);
   read_window_.will_read(frames, is_in_order && is_from_start_);
-  if (is_in_order && grid_.world_size == 1) {
+  if (is_in_order && grid_.world_size == 1 &&
+      read_window_.is_before_end(frames.runs.back())) {
     read_window_.read_ahead(frames.runs.back().file, frames.runs.back().end);
   } else if (files_->requests() != nullptr) {
     announce_steps_from(*claim);

@@ -35,11 +35,11 @@ void ReadWindow::read_ahead(std::size_t file, std::uint64_t offset) {
 
 // Prefetches [begin, end) of `file`, and continues in the next files past its end.
 void ReadWindow::request(std::size_t file, std::uint64_t begin, std::uint64_t end) {
-  for (; file < files_->size(); ++file) {
+  for (; file <= end_.first && file < files_->size(); ++file) {
     const auto view = files_->open(file);
-    if (begin < end) view->will_need(begin, end - begin);
     requested_file_ = file;
-    requested_end_ = std::min(end, view->size());
+    requested_end_ = std::min(end, file < end_.first ? view->size() : end_.second);
+    if (begin < requested_end_) view->will_need(begin, requested_end_ - begin);
     if (end <= view->size()) return;
     end -= view->size();
     begin = 0;

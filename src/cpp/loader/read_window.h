@@ -17,6 +17,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "file/file_view.h"
 #include "record/frame_runs.h"
@@ -30,7 +31,14 @@ class ReadWindow {
   // Twice this is resident while one epoch ends and the next one begins.
   static constexpr std::uint64_t kKeptBytes = std::uint64_t{48} << 20;
 
-  explicit ReadWindow(std::shared_ptr<FileTable> files) : files_(std::move(files)) {}
+  explicit ReadWindow(std::shared_ptr<FileTable> files)
+      : files_(std::move(files)), end_{files_->size(), 0} {}
+
+  // Prefetches nothing from byte `offset` of `file` on. Call this before the others.
+  void end_at(std::size_t file, std::uint64_t offset) { end_ = {file, offset}; }
+  bool is_before_end(const FrameRun& run) const noexcept {
+    return std::pair(run.file, run.end) <= end_;
+  }
 
   // Prefetches from byte `offset` of `file` on, for reading in file order. Cheap if
   // already requested. Any thread may call this.
@@ -50,6 +58,7 @@ class ReadWindow {
   void add(const Range& range, bool is_in_order);
 
   const std::shared_ptr<FileTable> files_;
+  std::pair<std::size_t, std::uint64_t> end_;
   std::mutex request_mutex_;  // guards the end of the requested bytes
   std::size_t requested_file_ = 0;
   std::uint64_t requested_end_ = 0;
