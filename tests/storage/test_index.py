@@ -378,19 +378,6 @@ def test_a_long_build_is_saved_while_it_runs(
     assert indexes.counts.tolist() == [len(RECORDS)] * 2
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\n", "# nothing\n", "0\n", "0 1 2\nx\n", "0 21\n"]
-)
-@pytest.mark.filterwarnings("ignore:loadtxt")
-def test_a_malformed_text_index_is_not_used(
-    path: Path, tmp_path: Path, text: str
-) -> None:
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    (folder / f"{path.name}.idx").write_text(text)
-    assert records_of(path, index_dir=str(folder)) == RECORDS
-
-
 def test_ctrl_c_interrupts_the_wait_for_another_builder(
     path: Path, cache: Path
 ) -> None:

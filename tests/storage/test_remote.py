@@ -24,6 +24,7 @@ import sys
 import time
 import traceback
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -374,6 +375,65 @@ def test_no_index_is_required_in_file_order(server: ObjectServer) -> None:
     loader = open_dataset(urls).loader(50)
     assert sum(len(batch["n"]) for batch in loader) == 2 * N_ROWS
     assert loader.stats.n_retries == 0
+
+
+def n_fetched(server: ObjectServer) -> dict[str, int]:
+    """Return the number of requested bytes of each object."""
+    spans = [(r.key, r.span) for r in server.requests if r.span is not None]
+    counts: Counter[str] = Counter()
+    for key, (begin, end) in spans:
+        counts[key] += end - begin
+    return counts
+
+
+def test_a_resumed_epoch_without_an_index_fetches_each_byte_once(
+    server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes that were read to count the records are those of the epoch."""
+    records = [
+        example({b"n": ("int64", [i]), b"x": ("bytes", [bytes(5000)])})
+        for i in range(800)
+    ]
+    server.objects = {
+        f"{i}.tfrecord": tfrecord_file(records[i * 100 : i * 100 + 100])
+        for i in range(8)
+    }
+    urls = [f"{server.url}/{key}" for key in server.objects]
+    spec = {"n": fr.FixedLen((), "int64"), "x": fr.FixedLen((), "bytes")}
+    ends: list[list[int]] = []
+    state = None
+    for part in ("first", "second"):
+        monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / part))
+        server.requests.clear()
+        loader = open_dataset(urls, features=spec).loader(40)
+        if state is not None:
+            loader.load_state_dict(state)
+        batches = itertools.islice(loader, 7 if state is None else None)
+        ends.append([n for batch in batches for n in batch["n"].tolist()])
+        state = loader.state_dict()
+        sizes = {key: len(data) for key, data in server.objects.items()}
+        assert n_fetched(server) == sizes
+    assert ends == [list(range(280)), list(range(280, 800))]
+
+
+def test_selected_records_are_read_ahead_and_no_further(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    data = tfrecord_file([example({b"x": ("bytes", [bytes(5000)])})] * 200)
+    server.objects = {f"{i}.tfrecord": data for i in range(4)}
+    urls = [f"{server.url}/{key}" for key in server.objects]
+    first = open_dataset(urls, index_dir=tmp_path)
+    assert len(first) == 800  # caches the index
+    spec = {"x": fr.FixedLen((), "bytes")}
+    dataset = open_dataset(urls, features=spec, index_dir=tmp_path)
+    dataset = dataset.select(range(150, 450))
+    server.requests.clear()
+    assert sum(len(batch["x"]) for batch in dataset.loader(20)) == 300
+    size = len(data)
+    fetched = {key[0]: n for key, n in n_fetched(server).items()}
+    assert fetched.pop("0") == size - size * 150 // 200
+    assert fetched.pop("2") <= size * 50 // 200  # its beginning is known
+    assert fetched.keys() == {"1"}
 
 
 def test_objects_that_are_listed_twice_are_indexed(server: ObjectServer) -> None:

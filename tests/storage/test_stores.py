@@ -11,9 +11,12 @@ Method
 
 from __future__ import annotations
 
+import random
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -372,6 +375,20 @@ def test_an_optional_index_is_requested_once() -> None:
     assert len(asked) == 1
 
 
+def test_an_index_of_some_files_is_fetched_once(tmp_path: Path) -> None:
+    key = "bucket/d/.fastrec/index.frecidx"
+    with store_server("gs") as bucket:
+        for i in range(70):
+            bucket.put(f"d/{i:03d}.tfrecord", file(i))
+        options = {"storage_options": bucket.options}
+        urls = [bucket.url(f"d/{i:03d}.tfrecord") for i in range(69)]
+        fr.build_index(urls, next_to_data=True, **options)
+        bucket.server.requests.clear()
+        ds = fr.open(bucket.url("d/*"), index_dir=tmp_path, **options)
+        assert len(ds) == 70 * N_ROWS
+        assert [r.key for r in bucket.server.requests].count(key) == 1
+
+
 @pytest.mark.parametrize(("max_begun", "n_kept"), [(1024, N_FILES), (5, 0)])
 def test_the_beginnings_of_many_files_are_not_kept(
     max_begun: int, n_kept: int, monkeypatch: pytest.MonkeyPatch
@@ -415,3 +432,52 @@ def test_one_index_next_to_the_data_serves_all_ranks(
         bucket.server.requests.clear()
         assert len(fr.open(bucket.url("d/*"), **options)) == n_files * N_ROWS
         assert len({request.key for request in bucket.server.requests}) == 1 + n_files
+
+
+def test_many_ranks_start_at_once_on_a_busy_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused request for the index is repeated: it replaces one for each file."""
+    n_files, world_size = 320, 16
+    n_rows = n_files * N_ROWS // world_size
+    monkeypatch.setattr("store_servers.PAGE_KEYS", 1000)
+    rng = random.Random(1)
+    refused: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+
+    def refuse(path: str, _headers: Mapping[str, str]) -> int | None:
+        kind = (
+            "index" if path.endswith("frecidx") else "list" if "?" in path else "data"
+        )
+        asked[kind] += 1
+        if rng.random() > 0.1:
+            return None
+        refused[kind] += 1
+        return rng.choice((429, 503))
+
+    with store_server("gs") as bucket:
+        for i in range(n_files):
+            bucket.put(f"d/{i:03d}.tfrecord", file(i))
+        options = {"storage_options": bucket.options}
+        fr.build_index(bucket.url("d/"), next_to_data=True, **options)
+        begin = threading.Barrier(world_size)
+        bucket.server.status = refuse
+
+        def read(rank: int) -> list[int]:
+            begin.wait()
+            ds = fr.open(
+                bucket.url("d/*"),
+                features={"n": "int64"},
+                index_dir=tmp_path / str(rank),
+                **options,
+            )
+            rows: list[int] = ds[rank * n_rows : (rank + 1) * n_rows]["n"].tolist()
+            return rows
+
+        with ThreadPoolExecutor(world_size) as pool:
+            rows = [n for part in pool.map(read, range(world_size)) for n in part]
+    assert sorted(rows) == list(range(n_files * N_ROWS))
+    assert asked["index"] - refused["index"] == world_size
+    assert asked["list"] - refused["list"] == world_size
+    assert asked["data"] - refused["data"] <= n_files + 2 * world_size
+    assert min(refused.values()) > 0

@@ -145,7 +145,7 @@ class GoogleBucket(Bucket):
             token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>"
             lines.append(token)
         for key in page:
-            data = self.objects()[key]
+            data = self.server.objects[self.root + key]
             lines.append(
                 f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size>"
                 "<Generation>1700000000000000</Generation>"
@@ -204,7 +204,7 @@ class AzureContainer(Bucket):
         page, is_cut = self._page(query.get("prefix", ""), query.get("marker", ""))
         blobs = []
         for key in page:
-            data = self.objects()[key]
+            data = self.server.objects[self.root + key]
             blobs.append(
                 f"<Blob><Name>{escape(key)}</Name><Properties>"
                 "<Last-Modified>Mon, 01 Jan 2024 00:00:00 GMT</Last-Modified>"

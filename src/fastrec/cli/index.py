@@ -112,7 +112,6 @@ def _write_texts(files: Iterable[str], directory: Path, index_dir: Path | None) 
     """Write a DALI index ``NAME.idx`` to `directory` per file; names must differ.
 
     Each line contains the offset and the size of one record's frame, in bytes.
-    `fastrec.open` accepts a directory with a ``NAME.idx`` for each file as `index_dir`.
     """
     names = {path: Path(path).name for path in files}
     name, count = Counter(names.values()).most_common(1)[0] if names else ("", 0)

@@ -100,6 +100,7 @@ class FileSet:
         self._paths: list[str] | None = None
         # The indexes of a part, keyed by whether they contain payload checksums.
         self._indexes: dict[bool, _core.Indexes] = {}
+        self._found: index.FileIndexes | None = None  # requested by `formats`
         self._n_renewals = 0  # number of times stale indexes were rebuilt
         self._joined: tuple[list[_core.Indexes], _core.Indexes] | None = None
         self._walked: dict[int, _core.Index] = {}
@@ -136,9 +137,7 @@ class FileSet:
     def joined(cls, parts: Sequence[FileSet]) -> FileSet:
         """Concatenate file sets, whose `on_error` and `limits` must be equal."""
         for option in ("on_error", "limits"):
-            if any(
-                getattr(part, option) != getattr(parts[0], option) for part in parts
-            ):
+            if len({getattr(part, option) for part in parts}) > 1:
                 raise ValueError(
                     f"joined datasets must have equal {option}=; pass it to "
                     "fastrec.open()"
@@ -175,7 +174,7 @@ class FileSet:
 
     def with_absolute_paths(self) -> FileSet:
         """Return a FileSet of the same files, with absolute paths."""
-        files = self._changed(self.on_error)
+        files = self.with_on_error(self.on_error)
         for part in files._parts:
             part.files = [
                 path if isinstance(path, RemotePath) else os.path.abspath(path)
@@ -187,17 +186,13 @@ class FileSet:
 
     def with_indexes(self, indexes: Sequence[_core.Index]) -> FileSet:
         """Return a copy with an index for each file; the core checks the versions."""
-        files = self._changed(self.on_error)
+        files = self.with_on_error(self.on_error)
         rest = iter(indexes)
         for part in files._parts:
             part._indexes[False] = _core.Indexes([*itertools.islice(rest, len(part))])
         return files
 
     def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
-        """Return a FileSet of the same files, with the error policy `on_error`."""
-        return self if on_error == self.on_error else self._changed(on_error)
-
-    def _changed(self, on_error: ErrorPolicy) -> FileSet:
         """Return a copy with the policy `on_error` and all still valid indexes."""
         copies = {part: part._copied(on_error) for part in self._parts}
         return FileSet._of_parts([copies[part] for part in self._parts], self.inferred)
@@ -237,18 +232,16 @@ class FileSet:
             self._formats = _chained([part.formats for part in self._given_parts])
         elif self._formats is None:
             is_detected = options.compression == "auto" and options.cache_dir is None
-            found = is_detected and index.listed_indexes(self.files, options.index_dir)
-            if found:
-                self._indexes[False], self._formats = found, ["plain"] * len(self)
-            elif not (is_detected and self._is_large):
-                self._formats = contents_of(self.files, options.compression)
-            else:
+            if is_detected and (n := index.n_optional_attempts(self.files)):
+                self._search(n_attempts=n)
+            if False in self._indexes:
+                self._formats = ["plain"] * len(self)
+            elif is_detected and self._is_large:
                 known = index.known_contents(self.files, options.index_dir)
-                unknown = [i for i, content in enumerate(known) if content == "auto"]
-                sampled = sampled_contents([self.files[i] for i in unknown])
-                for i, content in zip(unknown, sampled, strict=True):
-                    known[i] = content
-                self._formats, self._is_assumed = known, True
+                self._formats = sampled_contents(self.files, known)
+                self._is_assumed = True
+            else:
+                self._formats = contents_of(self.files, options.compression)
         return self._formats
 
     @property
@@ -330,14 +323,15 @@ class FileSet:
         """Return the path and compression of each file, for sequential reading."""
         return list(zip(self.paths, self._read_as(), strict=True))
 
-    @contextlib.contextmanager
-    def frames(self, numbers: Sequence[int]) -> Iterator[_core.FrameStream]:
-        """Yield a stream of the frames of the files with these numbers.
+    def frames(
+        self, numbers: Sequence[int]
+    ) -> contextlib.AbstractContextManager[_core.FrameStream]:
+        """Return a stream of the frames of the files with these numbers.
 
         The first remote files are requested together, up to `_SAMPLED_BYTES` of them.
         An epoch that follows finds the bytes of plain ones in memory.
         """
-        contents, recovery = self.contents(), self.recovery
+        contents = self.contents()
         chosen = [contents[i] for i in numbers]
         first = [path for path, _ in chosen[:_MAX_FRAME_READERS]]
         versions_of([path for path in first if isinstance(path, RemotePath)])
@@ -348,17 +342,16 @@ class FileSet:
         n_whole = bisect.bisect_left([*itertools.accumulate(sizes)], _SAMPLED_BYTES)
         n_readers = min(n_whole + 1, len(sizes))
         table, readers = self.table, self.readers
-        with frame_stream(
+        return frame_stream(
             chosen,
             table,
             numbers,
-            recovery,
+            self.recovery,
             n_readers=n_readers,
             read_plain=None
             if readers is None
             else lambda i: readers.content(numbers[i]),
-        ) as frames:
-            yield frames
+        )
 
     def check_random_access(self, what: str) -> None:
         """Raise a ValueError about operation `what` if a file is streamed."""
@@ -417,11 +410,14 @@ class FileSet:
         with _core.HeldLock(self.lock):
             stale = [] if self._joined is None else self._joined[1].stale
             parts: list[_core.Indexes] = []
-            begin = 0
+            begin, is_streamed = 0, self.is_streamed
             for part in self._parts:
                 end = begin + len(part)
                 here = [i - begin for i in stale if begin <= i < end]
-                parts.append(part._scan(here, has_crcs=self.is_streamed))
+                opened = None
+                if False not in part._indexes and part.is_remote and not is_streamed:
+                    opened = self.table, begin  # an epoch finds the bytes in memory
+                parts.append(part._scan(here, has_crcs=is_streamed, opened=opened))
                 begin = end
             if self._joined is None or any(
                 map(operator.is_not, parts, self._joined[0])
@@ -432,7 +428,13 @@ class FileSet:
                     self._table.expect(whole)
             return self._joined[1]
 
-    def _scan(self, stale: Sequence[int] = (), *, has_crcs: bool) -> _core.Indexes:
+    def _scan(
+        self,
+        stale: Sequence[int] = (),
+        *,
+        has_crcs: bool,
+        opened: tuple[_core.FileTable, int] | None = None,
+    ) -> _core.Indexes:
         """Return the indexes of a part, after rebuilding indexes of `stale` files."""
         with _core.HeldLock(self.lock):
             if has_crcs in self._indexes and not stale:
@@ -452,11 +454,13 @@ class FileSet:
                     recovery=self.recovery,
                     is_assumed_plain=self._is_assumed,
                     stale=stale,
+                    opened=opened,
+                    found=None if stale or has_crcs else self._found,
                 )
             except Error as error:
                 self.advise(error)
                 raise
-            self._indexes[has_crcs] = found
+            self._indexes[has_crcs], self._found = found, None
             self._n_renewals += bool(stale)
             log_gaps(_gaps(found))
             return found
@@ -472,13 +476,24 @@ class FileSet:
         for part in self._parts:
             # A copy that does not exist yet has no index, and cannot use the URL's.
             is_copied = part._options.cache_dir is None or part._paths is not None
-            if False not in part._indexes and not part._is_large and is_copied:
-                found = index.load_indexes(part.paths, part._options.index_dir)
-                if found is not None:
-                    part._indexes[False] = found
+            if False not in part._indexes and is_copied and not part._is_large:
+                part._search(n_attempts=0)
             if False not in part._indexes:
                 return False
         return True
+
+    def _search(self, n_attempts: int) -> None:
+        """Search for the indexes of a part, as if its files are plain.
+
+        Requests the index next to remote files up to `n_attempts` times.
+        """
+        place = IndexPlace(self._options.index_dir)
+        found = index.FileIndexes(self.paths, None, place)
+        found.search(n_attempts)
+        if not found.missing.size:
+            self._indexes[False] = found.indexes()
+        elif n_attempts:
+            self._found = found
 
     def keep_walked(self, pipeline: _core.Pipeline) -> None:
         """Collect indexes of fully read remote files; cache them once all are read."""

@@ -98,14 +98,14 @@ def contents_of(
     return contents
 
 
-def sampled_contents(files: Sequence[str]) -> list[Content]:
+def sampled_contents(files: Sequence[str], known: Sequence[Content]) -> list[Content]:
     """Return the compression of each file, detected in a sample of files per suffix.
 
-    If the compression differs within a sample, all files with that suffix are opened.
+    `known` is the compression of each file, or "auto" if it is unknown. If the compression differs within a sample, all files with that suffix are opened.
     """
     groups: dict[str, list[int]] = {}
-    for i, path in enumerate(files):
-        suffix = os.path.splitext(path)[1].lower()
+    for i in [i for i, content in enumerate(known) if content == "auto"]:
+        suffix = os.path.splitext(files[i])[1].lower()
         suffix = suffix if suffix in COMPRESSED_SUFFIXES else ""
         groups.setdefault(suffix, []).append(i)
     found: dict[int, Content] = {}
@@ -115,7 +115,7 @@ def sampled_contents(files: Sequence[str]) -> list[Content]:
         if len(set(contents)) > 1:
             contents = contents_of([files[i] for i in numbers])
         found |= zip(numbers, itertools.cycle(contents), strict=False)
-    return [found[i] for i in range(len(files))]
+    return [found.get(i, content) for i, content in enumerate(known)]
 
 
 def content_of(path: str, counters: RequestCounters | None = None) -> Content:

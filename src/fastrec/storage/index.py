@@ -64,6 +64,7 @@ _SAVE_SECONDS = 60.0  # a process that is killed loses what it built since the l
 _N_REMOTE_THREADS = 16  # they wait for the network
 _INDEX_BYTES = 1 << 20  # of the first request for a remote index
 _MIN_LISTED = 64  # objects, above which a request for an index saves requests
+_MAX_OPTIONAL_ATTEMPTS = 4  # in less than a second
 
 
 def known_contents(
@@ -80,31 +81,17 @@ def known_contents(
     return ["auto"] * len(paths)
 
 
-def load_indexes(
-    paths: Sequence[str],
-    index_dir: str | os.PathLike[str] | None,
-) -> _core.Indexes | None:
-    """Return the local indexes of plain files, or None if any index is missing."""
-    found = FileIndexes(paths, None, IndexPlace(index_dir))
-    found.search(n_attempts=0)
-    return None if found.missing.size else found.indexes()
+def n_optional_attempts(paths: Sequence[str]) -> int:
+    """Return how often to request an optional index next to files; 0 if it is useless.
 
-
-def listed_indexes(
-    paths: Sequence[str], index_dir: str | os.PathLike[str] | None
-) -> _core.Indexes | None:
-    """Return the indexes of many listed objects, or None if any index is missing.
-
-    They show that the objects are plain. Without them, each object must be requested.
-    An index next to the objects is requested only once, because it is optional.
+    The indexes of many listed objects show that they are plain. Without them, each
+    object must be requested. So it is worth a second attempt for more objects.
     """
     known = [p for p in paths if isinstance(p, RemotePath) and p.entry is not None]
     n_listed = sum(memoryview(path.beginning).nbytes == 0 for path in known)
-    if n_listed < max(len(paths), _MIN_LISTED):
-        return None
-    found = FileIndexes(paths, None, IndexPlace(index_dir))
-    found.search(n_attempts=1)
-    return None if found.missing.size else found.indexes()
+    if n_listed < len(paths):
+        return 0
+    return min(n_listed // _MIN_LISTED, _MAX_OPTIONAL_ATTEMPTS)
 
 
 def n_indexed(paths: Sequence[str], contents: Sequence[Content]) -> int:
@@ -126,6 +113,8 @@ def make_indexes(
     recovery: str = "raise",
     is_assumed_plain: bool = False,
     stale: Sequence[int] = (),
+    opened: tuple[_core.FileTable, int] | None = None,
+    found: FileIndexes | None = None,
 ) -> _core.Indexes:
     """Return the indexes of files, after building the indexes that are not cached.
 
@@ -134,17 +123,19 @@ def make_indexes(
     files by `names`. `recovery` is "raise", "skip" or "resync"; an index with gaps is
     not cached, so cached indexes are valid for all three. With `is_assumed_plain`, a
     compressed file is an error. `stale` has the numbers of files to index again.
+    `opened` is a table of open files, and the number of the first file in it. The table
+    keeps the bytes of remote files. `found` has the result of an earlier search.
     """
     if not paths:
         return _core.Indexes([])
     scan = _core.ScanProgress()
     stop = threading.Event()
     n_threads = max(1, default_num_threads() // max(1, len(paths)))
-    readers = None
-    if contents is None:
+    table, first = opened or (None, 0)
+    if contents is None and table is None:
         from fastrec.storage.range_readers import table_of
 
-        table, readers = table_of(
+        table, _ = table_of(
             paths,
             [io],
             names=joined_names(names or ()),
@@ -152,18 +143,20 @@ def make_indexes(
         )
 
     def build(numbers: Numbers) -> _core.Indexes:
-        if contents is None:
-            return _core.Indexes.build(table, numbers, n_threads, scan, recovery)
-        return _core.Indexes(
-            [_scan_stream(paths[i], contents[i], recovery, stop) for i in numbers]
-        )
+        if contents is not None:
+            return _core.Indexes(
+                [_scan_stream(paths[i], contents[i], recovery, stop) for i in numbers]
+            )
+        assert table is not None
+        return _core.Indexes.build(table, numbers + first, n_threads, scan, recovery)
 
     def cancel() -> None:
         stop.set()
         scan.cancel()
 
-    found = FileIndexes(paths, contents, place or IndexPlace(), stale)
-    n_at_once = _N_REMOTE_THREADS if readers else None
+    found = found or FileIndexes(paths, contents, place or IndexPlace(), stale)
+    is_remote = any(isinstance(path, RemotePath) for path in paths)
+    n_at_once = _N_REMOTE_THREADS if is_remote and contents is None else None
     return found.complete(build, scan, cancel, n_at_once, progress)
 
 
@@ -275,6 +268,7 @@ class FileIndexes:
         self.missing: Numbers = np.array(sorted(numbers), np.int64)  # not yet added
         self._stale = np.array(sorted(stale_numbers), np.int64)
         self._parts: list[tuple[Numbers, _core.Indexes]] = []  # files and indexes
+        self._is_fetched = False  # the index file next to remote files, if it exists
         self._table: _core.FileTable | None = None  # to compare indexes with files
         self._sources: set[Path | RemotePath] = set()  # index files that were used
         # Index files of single files or parts, which `save` merges into one index file.
@@ -304,23 +298,14 @@ class FileIndexes:
 
     def search(self, n_attempts: int = MAX_ATTEMPTS) -> None:
         """Search all locations for the missing indexes; only local ones if 0 attempts."""
-        self._search_together()
-        if self.missing.size and n_attempts:
-            self._fetch(n_attempts)
-        index_dir, n_files = self._place.index_dir, len(self._paths)
-        if self.missing.size and (index_dir is not None or n_files > 1):
-            folder = self._place.folder()
-            with contextlib.suppress(OSError):
-                listed = set(os.listdir(folder))
-                self._search_scattered(folder, listed)
-                if index_dir is not None and not self._needs_crcs:
-                    self._search_texts(folder, listed)
-
-    def _search_together(self) -> None:
-        """Search those local index files that may contain the indexes of all files."""
         for path, names, is_next_to_data in self._place.candidates(self._scope):
             if self.missing.size:
                 self._look_into(path, names, is_next_to_data=is_next_to_data)
+        if self.missing.size and n_attempts and not self._is_fetched:
+            self._fetch(n_attempts)
+        is_shared = self._place.index_dir is not None or len(self._paths) > 1
+        if self.missing.size and is_shared:
+            self._search_scattered(self._place.folder())
 
     def _fetch(self, n_attempts: int) -> None:
         """Fetch the index file next to the remote files, and search it."""
@@ -333,6 +318,7 @@ class FileIndexes:
             # Some stores deny access to missing objects. Or the index was replaced.
             _log.info("cannot read the index %s: %s", path, error)
             return
+        self._is_fetched = True
         if file is None:
             return
         # Probe only objects whose version is inexact or differs, as that of a copy does.
@@ -344,47 +330,29 @@ class FileIndexes:
         if self.missing.size < n_missing:
             self._sources.add(path)
 
-    def _search_scattered(self, folder: Path, listed: set[str]) -> None:
+    def _search_scattered(self, folder: Path) -> None:
         """Search index files of single files, and those that several machines built."""
+        try:
+            listed = os.listdir(folder)
+        except OSError:
+            return
+        is_single = len(self._paths) == 1
         for directory, names in self._scope.above():
             stem = f"{hashed_name(directory + os.sep)}."
             parts = {name for name in listed if name.startswith(stem)}
             for name in sorted(parts - {f"{stem}frecidx"}):
                 part = self._look_into(folder / name, names)
-                if part and directory == self._scope.directory and len(self._paths) > 1:
+                if part and directory == self._scope.directory and not is_single:
                     self._scattered[folder / name] = part
-        if len(self._paths) == 1:
-            return
         single = {name.rsplit(".", 2)[0] for name in listed}
         only = b"\0".join([ONLY_FILE] * len(self._paths))
-        for number in self.missing.tolist():
+        for number in [] if is_single else self.missing.tolist():
             path = self._paths[number]
             identity = path.identity if isinstance(path, RemotePath) else path
             if short_name(identity) in single:
                 file = index_path(path, self._place.index_dir)
                 if self._look_into(file, only, np.array([number])) is not None:
                     self._scattered[file] = None
-
-    def _search_texts(self, folder: Path, listed: set[str]) -> None:
-        """Search for indexes in the text format of ``tfrecord2idx``."""
-        for number in self.missing.tolist():
-            path = self._paths[number]
-            key = path.key if isinstance(path, RemotePath) else path
-            text = f"{os.path.basename(key)}.idx"
-            if text not in listed:
-                continue
-            try:
-                lines = np.loadtxt(folder / text, np.uint64, ndmin=2, usecols=(0, 1))
-                offsets = np.append(lines[:, 0], lines[-1:].sum(dtype=np.uint64))
-                size, time = self._versions[number].tolist()
-                index = _core.Index.from_offsets(
-                    offsets, (size, time), os.fsencode(path)
-                )
-            except (OSError, ValueError) as error:
-                name = printable(folder / text)
-                _log.warning("ignoring index file %s: %s", name, error)
-            else:
-                self.add(np.array([number], np.int64), _core.Indexes([index]))
 
     def _look_into(
         self,
@@ -451,7 +419,7 @@ class FileIndexes:
             with contextlib.ExitStack() as lock:
                 if not isinstance(self._target, RemotePath):
                     lock.enter_context(builder_lock(self._target, threading.Event()))
-                self._search_together()  # another process may have built them meanwhile
+                self.search(n_attempts=0)  # another process may have built them
                 if not self._is_kept():
                     self._build(scan, scanned, cancel, n_threads, report)
         report()
