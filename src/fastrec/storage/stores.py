@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from fastrec import _core
 from fastrec.errors import Error
@@ -607,7 +607,7 @@ def _body(result: Any, n_bytes: int, seconds: float) -> Buffer:
 
     Raises a TransientError if less than `_SLOW_BYTES` arrive in a period of `seconds`.
     """
-    body = memoryview(_BODIES.take(n_bytes))
+    body = memoryview(cast("Buffer", _BODIES.take(n_bytes)))
     n_read = n_before = 0
     begin = time.monotonic()
     for chunk in result.stream(min_chunk_size=1):
