@@ -234,9 +234,6 @@ SUBMODULES = {
         "SequenceExample",
     ],
     "convert": [
-        "Columns",
-        "Source",
-        "open_source",
         "write_images",
         "write_table",
         "write_tfrecords",

@@ -87,6 +87,8 @@ def adapters(ds: fr.Dataset) -> None:
 
 
 def submodules() -> None:
-    assert_type(fr.convert.open_source(["a.csv"]), fr.convert.Source)
+    assert_type(
+        fr.convert.write_tfrecords("a.csv", "b", types={"x": "int64"}), list[str]
+    )
     assert_type(fr.compat.tf_io.VarLenFeature("int64"), fr.compat.tf_io.VarLenFeature)
     fr.theano  # type: ignore[attr-defined]  # noqa: B018

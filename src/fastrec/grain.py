@@ -18,10 +18,6 @@ with extra("grain", "fastrec.grain"):
 __all__ = ["DataSource"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 class DataSource(RandomAccessDataSource):
     """Random-access source for the threads and processes of Grain.
 

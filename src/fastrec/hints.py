@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -130,22 +130,17 @@ _HINTS: dict[str, dict[str, str]] = {
 }
 
 
-def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar of `names`, or None if no name is similar enough."""
-    import difflib  # slow to import, and used for errors only
-
-    close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
-    if not close:  # a name may differ only in case
-        close = [known for known in names if known.lower() == name.lower()]
-    return close[0] if close else None
-
-
 def did_you_mean(
     name: object, names: Iterable[object], form: str = "{!r}", cutoff: float = 0.6
 ) -> str:
     """Return "; did you mean NAME?" with the most similar name; "" if all differ."""
-    meant = nearest(str(name), list(map(str, names)), cutoff)
-    return "" if meant is None else f"; did you mean {form.format(meant)}?"
+    import difflib  # slow to import, and used for errors only
+
+    text, known = str(name), list(map(str, names))
+    similar = difflib.get_close_matches(text, known, n=1, cutoff=cutoff)
+    # A name may differ only in case.
+    similar += [each for each in known if each.lower() == text.lower()]
+    return f"; did you mean {form.format(similar[0])}?" if similar else ""
 
 
 def no_column(

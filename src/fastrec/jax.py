@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["loader"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 # Columns by name. Any stands for RaggedArray, SparseArray and BytesArray: see `loader`.
 JaxBatch: TypeAlias = "dict[str, jax.Array | Any]"
 Sharding: TypeAlias = "jax.sharding.Sharding | jax.Device | None"

@@ -49,10 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["PyDataset"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 # Dtypes that torch.from_numpy accepts and Keras can compute with.
 _TORCH_DTYPES = {"bool", "uint8", "int8", "int16", "int32", "int64"}
 _TORCH_DTYPES |= {"float16", "float32", "float64"}

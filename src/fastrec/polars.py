@@ -27,10 +27,6 @@ with extra("polars", "fastrec.polars"):
 __all__ = ["scan"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 def scan(
     source: Dataset | Paths,
     *,

@@ -23,10 +23,6 @@ from fastrec.transforms.pack import packed_bounds
 __all__ = ["balanced", "bucket_by_length", "pack", "weighted"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 # Random streams of one seed and epoch: the order of an epoch is stream 0.
 _BUCKETS_STREAM = 1 << 33
 _WEIGHTED_STREAM = 1 << 34

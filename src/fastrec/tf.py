@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["dataset"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 def dataset(
     source: Dataset | Loader[Any],
     batch_size: int | None = None,

@@ -1,7 +1,7 @@
 """The ``fastrec`` command: output, errors and exit statuses.
 
 Goal
-    The demo trains a model without input files, and shows a user's files without binary
+    The demo trains a model without input files. Commands show files without binary
     output. Indexes are built ahead of time. Every error that a user can cause is one line
     on stderr with an exit status.
 Method
@@ -70,9 +70,9 @@ def test_version_is_that_of_the_distribution() -> None:
 
 def test_the_installed_script_runs(images: Path) -> None:
     done = subprocess.run(
-        [SCRIPT, "demo", images], capture_output=True, timeout=60, check=True
+        [SCRIPT, "count", images], capture_output=True, timeout=60, check=True
     )
-    assert b"40 records in 1 file" in done.stdout
+    assert done.stdout == b"40\n"
     assert done.stderr == b"", "bars are for terminals"
 
 
@@ -92,7 +92,7 @@ def test_a_missing_extra_is_named_with_the_pip_command(package: str) -> None:
 
 def test_another_missing_module_is_a_traceback() -> None:
     done = run_python(
-        "import sys; sys.modules['fastrec.cli.demo'] = None\n"
+        "import sys; sys.modules['fastrec.cli.app'] = None\n"
         "from fastrec.cli import main\n"
         "main()",
         status=1,
@@ -252,58 +252,6 @@ def test_one_step_of_softmax_follows_the_gradient(n_rows: int) -> None:
     assert np.array_equal(model.predict(pictures), expected)
 
 
-# The demo on the user's files.
-
-
-def test_demo_shows_a_file(images: Path) -> None:
-    shown, errors = run("demo", images)
-    assert errors == ""
-    assert f"fr.open({str(images)!r})" in shown
-    assert f"40 records in 1 file, {size(images.stat().st_size)}" in shown
-    assert "'n': fr.FixedLen((), 'int64')" in shown
-    assert re.search(r"^image +JPEG, 2,052 bytes$", shown, re.MULTILINE)
-    assert re.search(r"^name +'cat'$", shown, re.MULTILINE)
-    assert re.search(r"^n +0$", shown, re.MULTILINE)
-    assert re.search(r"read 40 records: .* records/s, .* MB/s", shown)
-    assert printable(shown.replace("\n", "")) == shown.replace("\n", "")
-
-
-def test_demo_counts_several_files_as_one_dataset(images: Path) -> None:
-    file_of(images.with_name("more.tfrecord"), [example(IMAGES[0])])
-    for paths in ([images.parent], [images.parent / "*.tfrecord"]):
-        assert "41 records in 2 files" in run("demo", *paths)[0]
-
-
-def test_demo_shows_records_that_are_not_examples(tmp_path: Path) -> None:
-    path = file_of(tmp_path / "raw.tfrecord", [JPEG] * 3)
-    shown, errors = run("demo", path, "--batch-size", "2")
-    assert errors == ""
-    assert "3 records in 1 file" in shown
-    assert "'record': fr.Record()" in shown
-    assert re.search(r"^record +JPEG, 2,052 bytes$", shown, re.MULTILINE)
-    assert "read 3 records" in shown
-
-
-def test_demo_without_a_schema_reports_the_reason(tmp_path: Path) -> None:
-    records = [example({b"x": ("int64", [1])}), example({b"x": ("float", [1.0])})]
-    path = file_of(tmp_path / "varies.tfrecord", records)
-    shown, errors = run("demo", path, status=1)
-    assert "2 records in 1 file" in shown
-    assert errors.startswith("error: feature 'x' must have one kind of values")
-
-
-def test_demo_accepts_an_empty_file(tmp_path: Path) -> None:
-    shown, _ = run("demo", file_of(tmp_path / "empty.tfrecord", []))
-    assert "0 records in 1 file, 0 bytes" in shown
-    assert "no records to show" in shown
-
-
-def test_demo_keeps_to_its_time_limit(images: Path) -> None:
-    shown, _ = run("demo", images, "--batch-size", "10", "--seconds", "0")
-    assert "read 10 records" in shown
-    assert "read 25.0% of the records (--seconds 0)" in shown
-
-
 # Indexes.
 
 
@@ -375,7 +323,7 @@ def test_index_writes_no_text_after_an_error(
 # Errors.
 
 
-@pytest.mark.parametrize("command", ["bench", "demo", "index"])
+@pytest.mark.parametrize("command", ["bench", "schema", "index"])
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -408,15 +356,10 @@ def test_damage_to_a_payload_is_a_one_line_error(images: Path) -> None:
     data = bytearray(images.read_bytes())
     data[40] ^= 1
     images.write_bytes(data)
-    _, errors = run("demo", images, status=1)
+    _, errors = run("schema", images, status=1)
     assert errors.startswith("error: payload checksum mismatch")
     assert f" - at {images}, record 0, byte 12. " in errors
     assert errors.endswith(f"Run: fastrec repair {images} --out OUT\n")
-
-
-def test_a_directory_for_the_demo_excludes_paths(images: Path) -> None:
-    _, errors = run("demo", images, "--dir", images.parent, status=2)
-    assert "--dir" in errors
 
 
 # Formats of values and numbers.

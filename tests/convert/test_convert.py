@@ -44,6 +44,8 @@ from children import run_python
 from commands import run as run_command
 from fastrec import convert
 from fastrec import options as fastrec_options
+from fastrec.convert.source import Source
+from fastrec.convert.write import open_source, write_source
 
 
 def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
@@ -67,12 +69,12 @@ def converted(
     paths: Any,
     features: dict[str, Any] | None = None,
     **options: Any,
-) -> tuple[convert.Source, fr.Dataset]:
+) -> tuple[Source, fr.Dataset]:
     """Convert files to one TFRecord file next to the first, and open it."""
     first = Path(paths if isinstance(paths, str | Path) else paths[0])
     target = first.with_name(f"{first.name}.tfrecord")
-    source = convert.open_source(paths, **options)
-    assert convert.write_tfrecords(source, target) == [str(target)]
+    source = open_source(paths, **options)
+    assert write_source(source, target).files == [str(target)]
     if features is not None:
         return source, fr.open(target, features={**features, **source.features})
     return source, fr.open(target)
@@ -134,7 +136,7 @@ IMAGES = [  # label, class, filename, height, width, depth, format
 def test_images_keep_their_bytes_and_have_metadata(pictures: Path) -> None:
     source, ds = converted(pictures)
     assert source.features == {}
-    assert source.n_rows == source.n_total == len(ds) == len(IMAGES)
+    assert source.n_total == len(ds) == len(IMAGES)
     names = ("label", "class", "filename", "height", "width", "depth", "format")
     batch = whole(ds)
     assert set(batch) == {"image", *names}
@@ -158,7 +160,7 @@ def test_files_that_are_not_images_are_ignored_and_logged(
     (pictures / "cat/.b.png").write_bytes(b"")
     image_file(pictures / "no-class.png", "L", (1, 1))
     with caplog.at_level(logging.WARNING, "fastrec"):
-        source = convert.open_source(pictures)
+        source = open_source(pictures)
     assert source.n_total == len(IMAGES)
     assert "ignored 2 files" in caplog.text
 
@@ -179,14 +181,14 @@ def test_a_damaged_png_is_named(pictures: Path) -> None:
     data[data.index(b"IDAT") + 5] ^= 1
     path.write_bytes(data)
     with pytest.raises(fr.CorruptionError) as caught:
-        list(convert.open_source(pictures).batches())
+        list(open_source(pictures).batches)
     assert caught.value.path == str(path)
 
 
 def test_a_directory_without_images_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no image")
     with pytest.raises(ValueError, match=r"DIR/class/name\.jpg or DIR/name\.jpg"):
-        convert.open_source(tmp_path)
+        open_source(tmp_path)
 
 
 def test_images_are_written_back(pictures: Path, tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ def test_a_flat_folder_of_images_has_no_classes(tmp_path: Path) -> None:
     (folder / "empty").mkdir()
     source, ds = converted(folder)
     batch = whole(ds)
-    assert source.n_rows == source.n_total == 2
+    assert source.n_total == 2
     names = {"image", "filename", "height", "width", "depth", "format"}
     assert set(batch) == names
     assert batch["filename"].tolist() == [b"a.jpg", b"b.png"]
@@ -270,7 +272,7 @@ def test_a_flat_folder_of_images_has_no_classes(tmp_path: Path) -> None:
         (folder / name).read_bytes() for name in ("a.jpg", "b.png")
     ]
     with pytest.raises(ValueError, match="no column 'label'"):
-        convert.open_source(folder, columns=["label"])
+        open_source(folder, columns=["label"])
 
 
 def test_folders_with_and_without_classes_cannot_be_mixed(
@@ -278,7 +280,7 @@ def test_folders_with_and_without_classes_cannot_be_mixed(
 ) -> None:
     image_file(tmp_path / "flat/a.png", "L", (1, 1))
     with pytest.raises(ValueError, match="must have class folders"):
-        convert.open_source([pictures, tmp_path / "flat"])
+        open_source([pictures, tmp_path / "flat"])
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -301,9 +303,13 @@ def test_unreadable_images_are_skipped_reported_and_counted(
     names = whole(fr.open(out))["filename"].tolist()
     assert names == [filename for _, _, filename, *_ in IMAGES]
 
-    source = convert.open_source(pictures, on_error="skip")
-    assert sum(len(batch["label"]) for batch in source.batches()) == len(IMAGES)
-    assert (source.n_skipped, source.n_done) == (2, source.n_total)
+    progress: list[tuple[int, int]] = []
+    convert.write_tfrecords(
+        *(pictures, tmp_path / "b.tfrecord"),
+        on_error="skip",
+        progress=lambda *counts: progress.append(counts),
+    )
+    assert progress[-1] == (len(IMAGES), len(IMAGES) + 2)
 
 
 def test_no_file_is_written_if_no_image_can_be_read(tmp_path: Path) -> None:
@@ -318,9 +324,9 @@ def test_no_file_is_written_if_no_image_can_be_read(tmp_path: Path) -> None:
 def test_only_images_can_be_skipped(tmp_path: Path) -> None:
     table = csv_file(tmp_path / "t.csv", "n\n1\n")
     with pytest.raises(ValueError, match="requires a directory of images"):
-        convert.open_source(table, on_error="skip")
+        open_source(table, on_error="skip")
     with pytest.raises(ValueError, match="must be 'raise' or 'skip', got 'no'"):
-        convert.open_source(table, on_error="no")
+        open_source(table, on_error="no")
 
 
 # Tables to TFRecords.
@@ -559,7 +565,7 @@ def test_types_that_no_feature_can_store_are_refused_with_a_hint(
     array = pa.array([value, None], pa.type_for_alias(cast)).cast(kind)
     path = table_file(tmp_path / "t.arrow", pa.table({"x": array}))
     with pytest.raises(fr.SchemaError) as caught:
-        convert.open_source(path)
+        open_source(path)
     assert f"'x' of type {kind}" in str(caught.value)
     assert f"--type NAME={cast}" in str(caught.value)
     assert (caught.value.path, caught.value.feature) == (str(path), "x")
@@ -588,7 +594,7 @@ def test_nested_types_are_refused_with_a_hint(
 ) -> None:
     path = table_file(tmp_path / "t.arrow", pa.table({"n": [1], "x": array}))
     with pytest.raises(fr.SchemaError, match="no feature can store") as caught:
-        convert.open_source(path)
+        open_source(path)
     assert hint in str(caught.value)
     assert caught.value.feature == "x"
     _, ds = converted(path, columns=["n"])
@@ -603,15 +609,13 @@ def test_tables_are_read_in_batches_and_concatenated(
     for i in range(3):
         table = pa.table({"n": range(100 * i, 100 * (i + 1)), "s": ["text"] * 100})
         table_file(tmp_path / f"{i}{suffix}", table)
-    source = convert.open_source(tmp_path / f"?{suffix}")
-    sizes = []
-    for batch in source.batches():
-        sizes.append(len(batch["n"]))
-        assert source.n_done == sum(sizes)
-    assert source.n_total == (300 if suffix == ".parquet" else 0)
-    assert len(sizes) > 6
-    assert sum(sizes) == source.n_rows == 300
-    convert.write_tfrecords(source, tmp_path / "out.tfrecord")
+    progress: list[tuple[int, int]] = []
+    convert.write_tfrecords(
+        *(tmp_path / f"?{suffix}", tmp_path / "out.tfrecord"),
+        progress=lambda *counts: progress.append(counts),
+    )
+    assert len(progress) > 6
+    assert progress[-1] == (300, 300 if suffix == ".parquet" else 0)
     batch = whole(fr.open(tmp_path / "out.tfrecord"))
     assert batch["n"].tolist() == list(range(300))
 
@@ -625,9 +629,9 @@ def test_a_table_without_rows_is_a_file_without_records(
         path.write_text("a,b\n")
     else:
         table_file(path, pa.table({"a": pa.array([], pa.int64())}))
-    source, ds = converted(path)
-    assert source.n_rows == len(ds) == 0
-    assert list(convert.open_source(path).batches()) == []
+    _, ds = converted(path)
+    assert len(ds) == 0
+    assert list(open_source(path).batches) == []
 
 
 def test_tables_must_have_equal_columns(tmp_path: Path) -> None:
@@ -641,40 +645,40 @@ def test_tables_must_have_equal_columns(tmp_path: Path) -> None:
     with pytest.raises(
         fr.SchemaError, match=r"cannot cast column 'x'.*types="
     ) as caught:
-        list(convert.open_source([one, other]).batches())
+        list(open_source([one, other]).batches)
     assert caught.value.path == str(other)
     with pytest.raises(ValueError, match=r"column 'y' must be in all files"):
-        convert.open_source([one, more])
-    source = convert.open_source([one, more], columns=["x"])
-    assert [batch["x"].tolist() for batch in source.batches()] == [[1], [1]]
+        open_source([one, more])
+    source = open_source([one, more], columns=["x"])
+    assert [batch["x"].tolist() for batch in source.batches] == [[1], [1]]
 
 
 def test_files_of_different_kinds_cannot_be_mixed(tmp_path: Path) -> None:
     table = table_file(tmp_path / "1.parquet", pa.table({"x": [1]}))
     text = csv_file(tmp_path / "2.csv", "x\n1\n")
     with pytest.raises(ValueError, match="all be of one kind"):
-        convert.open_source([table, text])
+        open_source([table, text])
 
 
 def test_columns_are_selected_by_name_and_in_order(tmp_path: Path) -> None:
     path = csv_file(tmp_path / "t.csv", "x,y,z\n1,2,3\n")
-    source = convert.open_source(path, columns=["y", "x"])
-    assert list(next(source.batches())) == ["y", "x"]
+    source = open_source(path, columns=["y", "x"])
+    assert list(next(source.batches)) == ["y", "x"]
     with pytest.raises(ValueError, match="no column 'w'; the data has 'x', 'y'"):
-        convert.open_source(path, columns=["w"])
+        open_source(path, columns=["w"])
     with pytest.raises(ValueError, match="must not repeat"):
-        convert.open_source(path, columns=["x", "x"])
+        open_source(path, columns=["x", "x"])
     path = csv_file(tmp_path / "twice.csv", "x,x\n1,2\n")
     with pytest.raises(ValueError, match="must be unique, got 'x' twice"):
-        convert.open_source(path)
+        open_source(path)
 
 
 def test_kinds_are_recognized_without_a_suffix(tmp_path: Path) -> None:
     table = pa.table({"x": [1, 2]})
     for suffix in (".parquet", ".arrow"):
         path = table_file(tmp_path / f"t{suffix}", table)
-        source = convert.open_source(path.rename(tmp_path / f"like{suffix[1:]}"))
-        assert next(source.batches())["x"].tolist() == [1, 2]
+        source = open_source(path.rename(tmp_path / f"like{suffix[1:]}"))
+        assert next(source.batches)["x"].tolist() == [1, 2]
 
 
 def test_unknown_files_and_tfrecords_are_refused(tmp_path: Path) -> None:
@@ -686,7 +690,7 @@ def test_unknown_files_and_tfrecords_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     for path in sorted(tmp_path.iterdir()):
         with pytest.raises(ValueError, match=r"supported are \.csv") as caught:
-            convert.open_source(path)
+            open_source(path)
         assert path.name in str(caught.value)
         assert "with NumPy: fr.write(path, {...}); see docs/writing.md" in str(
             caught.value
@@ -694,13 +698,13 @@ def test_unknown_files_and_tfrecords_are_refused(tmp_path: Path) -> None:
     with fr.Writer(tmp_path / "a.tfrecord") as writer:
         writer.write({"x": 1})
     with pytest.raises(ValueError, match="already a TFRecord file"):
-        convert.open_source(tmp_path / "a.tfrecord")
+        open_source(tmp_path / "a.tfrecord")
     with pytest.raises(FileNotFoundError):
-        convert.open_source(tmp_path / "none.parquet")
+        open_source(tmp_path / "none.parquet")
     with pytest.raises(ValueError, match="at least one file"):
-        convert.open_source([])
+        open_source([])
     with pytest.raises(ValueError, match="types= requires tables"):
-        convert.open_source(tmp_path, types={"a": "int64"})
+        open_source(tmp_path, types={"a": "int64"})
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows", ".feather"])
@@ -715,7 +719,7 @@ def test_truncated_tables_are_errors_that_name_the_file(
     for size in range(0, len(good), 7):
         path.write_bytes(good[:size])
         try:
-            batches = list(convert.open_source(path).batches())
+            batches = list(open_source(path).batches)
         except fr.CorruptionError as error:
             assert error.path == str(path)  # noqa: PT017 (a stream may be whole)
             n_errors += 1
@@ -740,7 +744,7 @@ def test_hostile_offsets_are_found(tmp_path: Path) -> None:
         offsets = np.array(hostile, np.int32).tobytes()
         path.write_bytes(good[:at] + offsets + good[at + len(offsets) :])
         with pytest.raises(fr.CorruptionError) as caught:
-            list(convert.open_source(path).batches())
+            list(open_source(path).batches)
         assert caught.value.path == str(path)
 
 
@@ -772,8 +776,7 @@ def test_csv_columns_have_the_kinds_of_their_values(tmp_path: Path, name: str) -
     if "tsv" in name.lower():
         quoted = '"x, ""y"""'
         text = text.replace(quoted, "@").replace(",", "\t").replace("@", quoted)
-    source, ds = converted(csv_file(tmp_path / name, text))
-    assert source.n_rows == source.n_done == 3
+    _, ds = converted(csv_file(tmp_path / name, text))
     batch = whole(ds)
     assert {name: lists(column) for name, column in batch.items()} == {
         "i": [[1], [], [-3]],
@@ -798,9 +801,9 @@ def test_types_override_the_inference_of_csv_columns(
     _, ds = converted(path, types={"x": "float64"})
     assert whole(ds)["x"].tolist() == [1.0] * 100 + [0.5]
     with pytest.raises(ValueError, match="no column 'y'; the data has 'x'"):
-        convert.open_source(path, types={"y": "float64"})
+        open_source(path, types={"y": "float64"})
     with pytest.raises(ValueError, match="number"):
-        convert.open_source(path, types={"x": "number"})
+        open_source(path, types={"x": "number"})
 
 
 @pytest.mark.parametrize(
@@ -1187,8 +1190,8 @@ def test_parquet_to_tfrecord_and_back_is_equal(
     pq.write_table(table, folder / "in.parquet")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fastrec_options, "_ROWS_MAX", n_rows)
-        source = convert.open_source(folder / "in.parquet")
-        convert.write_tfrecords(source, folder / "a.tfrecord")
+        source = open_source(folder / "in.parquet")
+        write_source(source, folder / "a.tfrecord")
     ds = fr.open(folder / "a.tfrecord")
     assert len(ds) == table.num_rows
     expected = {

@@ -760,7 +760,7 @@ def test_ctrl_c_interrupts_within_200_ms(tmp_path: Path, use: str, stall: str) -
     assert any(seconds_to_stop() < 0.2 for _ in range(10))
 
 
-# Counting in advance, and the demo.
+# Counting in advance.
 
 
 def test_records_are_counted_in_advance(
@@ -772,17 +772,6 @@ def test_records_are_counted_in_advance(
     }
     monkeypatch.setattr(index, "_scan_stream", None)  # not counted again
     assert len(open_dataset(folders[0], index_dir=tmp_path)) == N
-
-
-@pytest.mark.parametrize("is_example", [True, False])
-def test_the_demo_shows_compressed_files(tmp_path: Path, is_example: bool) -> None:
-    pytest.importorskip("typer")
-    records = [record(n) if is_example else b"\xff" * n for n in range(1, 301)]
-    path = file_with(tmp_path, gzip.compress(tfrecord_file(records)))
-    code = "from fastrec.cli import main; main()"
-    done = run_python(code, "demo", path)
-    assert "300 records in 1 file" in done.stdout
-    assert "ds.head(1)[0]" in done.stdout
 
 
 # Ranks.

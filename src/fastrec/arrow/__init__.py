@@ -16,7 +16,3 @@ from fastrec.arrow.reader import RecordBatchReader
 from fastrec.arrow.record_batch import RecordBatch
 
 __all__ = ["RecordBatch", "RecordBatchReader"]
-
-
-def __dir__() -> list[str]:
-    return __all__

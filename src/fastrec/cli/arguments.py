@@ -43,13 +43,13 @@ def size_in_bytes(value: str | int) -> int:
         raise typer.BadParameter(str(error)) from error
 
 
-_PATH = typer.Argument(
-    metavar="PATH",
-    help="Files, directories (searched recursively), globs in quotes, or - for stdin.",
-    show_default=False,
-)
-Paths = Annotated[list[str], _PATH]
-OptionalPaths = Annotated[list[str] | None, _PATH]
+Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH",
+        help="Files, directories (searched recursively), globs in quotes, or - for stdin.",
+    ),
+]
 
 AsJson = Annotated[
     bool,

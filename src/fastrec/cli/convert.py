@@ -34,8 +34,8 @@ from fastrec.cli.files import (
 )
 from fastrec.cli.sql import matching_rows
 from fastrec.cli.terminal import counted, progress_bar
-from fastrec.convert import open_source, write_images, write_table, write_tfrecords
-from fastrec.convert.to_files import TABLE_SUFFIXES
+from fastrec.convert.to_files import TABLE_SUFFIXES, write_images, write_table
+from fastrec.convert.write import open_source, write_source
 from fastrec.storage.paths import is_remote, version_of
 from fastrec.storage.urls import redacted
 from fastrec.writer.shard_names import ShardNames
@@ -165,10 +165,10 @@ def convert(
                 source = open_source(
                     sources, columns=names, types=types, on_error=on_error.value
                 )
-                files = write_tfrecords(
+                writer = write_source(
                     source, out, progress=bar, overwrite=overwrite, **options
                 )
-                n_records = source.n_rows
+                files, n_records = writer.files, writer.n_records
             else:
                 with _dataset(sources, where) as ds:
                     if is_table:
@@ -200,8 +200,8 @@ def convert(
     n_bytes = sum(version_of(file)[0] for file in files)
     seconds = time.perf_counter() - start
     print_written([(files, n_records)], n_bytes, seconds, as_json=as_json)
-    if source is not None and source.n_skipped:
-        skipped = counted(source.n_skipped, "image")
+    if source is not None and on_error is _OnError.SKIP and n_records < source.n_total:
+        skipped = counted(source.n_total - n_records, "image")
         echo(f"skipped {skipped} that cannot be read", err=True)
     if source is not None and source.features and not as_json:
         specs = (f"{name!r}: fr.{spec!r}" for name, spec in source.features.items())

@@ -1,9 +1,8 @@
-"""``fastrec demo``: train a model on synthetic images, or show TFRecord files."""
+"""``fastrec demo``: write synthetic images, read them, and train a model."""
 
 from __future__ import annotations
 
 import glob
-import itertools
 import os
 import shlex
 import shutil
@@ -18,74 +17,53 @@ from typer import echo, secho
 
 import fastrec as fr
 from fastrec.cli import garments
-from fastrec.cli.arguments import BatchSize, OptionalPaths
-from fastrec.cli.files import files_of, indexed, reports_interrupt
-from fastrec.cli.preview import aligned, preview
+from fastrec.cli.arguments import BatchSize
+from fastrec.cli.files import reports_interrupt
+from fastrec.cli.preview import preview
 from fastrec.cli.terminal import counted, printable, progress_bar, rate, size
 
 _N_EPOCHS = 2
 _N_SHARDS = 6
-_DIRECTORY = Path("fastrec-demo")
 _MIN_QUOTED_S = 0.5  # minimum time to measure a rate
 _N_PIXELS = garments.SIDE**2
 _FEATURES = {"image": fr.Raw((garments.SIDE, garments.SIDE), "uint8")}
 
 
 def demo(
-    paths: OptionalPaths = None,
     *,
     dir: Annotated[
         Path,
         typer.Option(
             metavar="DIR", help="Directory in which the synthetic data is kept."
         ),
-    ] = _DIRECTORY,
+    ] = Path("fastrec-demo"),
     records: Annotated[
         int, typer.Option(min=60, help="Number of synthetic training records.")
     ] = 60_000,
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Maximum seconds for a pass over your files.")
-    ] = 10,
     batch_size: BatchSize = 256,
 ) -> None:
-    """Show TFRecord files and the speed of reading; without PATH, train a model.
+    """Write synthetic images to TFRecord files, read them, and train a model.
 
-    Without PATH, the demo writes synthetic 28x28 images of garments, in the style of
-    Fashion-MNIST, to TFRecord files in DIR. It then trains a softmax classifier in
-    NumPy on the images. The next demo reuses the files.
+    The images are 28x28 pixels of garments, in the style of Fashion-MNIST. The model is
+    a softmax classifier in NumPy. The next demo reuses the files.
     """
-    if not paths:
-        _train_model(dir, records, batch_size)
-        return
-    if dir != _DIRECTORY:
-        raise typer.BadParameter("cannot be combined with PATH", param_hint="--dir")
-    files = files_of(paths, joins=True)
-    indexed(files)  # shows a progress bar
-    ds = _opened(paths[0] if len(paths) == 1 else paths, files)
-    if not len(ds):
-        echo("no records to show")
-        return
-    _print_code("ds.head(1)[0]")
-    row = ds.head(1)[0]
-    echo("\n".join(aligned({name: preview(value) for name, value in row.items()})))
-    n_records = _read_and_print(ds, batch_size, seconds)
-    if n_records < len(ds):
-        share = n_records / len(ds)
-        echo(f"read {share:.1%} of the records (--seconds {seconds:g})")
-
-
-def _train_model(folder: Path, n_records: int, batch_size: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with reports_interrupt(lambda: map(str, folder.iterdir())):
-        train = _written(folder, "train", n_records, _N_SHARDS)
-        test = fr.open(_written(folder, "test", n_records // 6, 1))
-    pattern = f"{glob.escape(str(folder))}/train-*-of-{_N_SHARDS:05d}.tfrecord"
-    ds = _opened(pattern, train)
+    dir.mkdir(parents=True, exist_ok=True)
+    with reports_interrupt(lambda: map(str, dir.iterdir())):
+        train = _written(dir, "train", records, _N_SHARDS)
+        test = fr.open(_written(dir, "test", records // 6, 1))
+    pattern = f"{glob.escape(str(dir))}/train-*-of-{_N_SHARDS:05d}.tfrecord"
+    ds = fr.open(train)
+    _print_code(f"ds = fr.open({pattern!r})")
+    n_files = counted(len(train), "file")
+    echo(f"{counted(len(ds), 'record')} in {n_files}, {size(ds.nbytes)}")
+    _print_code("print(ds.schema)")
+    echo(repr(ds.schema))
     _print_code("ds[0]")
     row = ds[0]
     shown = ", ".join(f"{name!r}: {preview(value)}" for name, value in row.items())
     echo(f"{{{shown}}}  # {garments.KINDS[row['label']]}")
-    _read_and_print(ds, batch_size, seconds=60)
+    _print_code(f"for batch in ds.loader({batch_size}): pass")
+    _print_rate(ds, batch_size)
 
     loader = ds.loader(batch_size, shuffle=True)
     _print_code(f"loader = ds.loader({batch_size}, shuffle=True)")
@@ -97,7 +75,7 @@ def _train_model(folder: Path, n_records: int, batch_size: int) -> None:
             for step, batch in enumerate(loader, start=1):
                 loss += model.train(*_samples(batch))
                 bar(step, len(loader))
-        speed = rate(n_records / (perf_counter() - start))
+        speed = rate(records / (perf_counter() - start))
         echo(f"epoch {epoch}: loss {loss / len(loader):.3f}, {speed} records/s")
     secho(
         f"accuracy: {_accuracy(model, loader):.1%} of the training records, "
@@ -147,44 +125,18 @@ def _accuracy(model: garments.Softmax, loader: fr.Loader) -> float:
     return float(np.concatenate(hits).mean())
 
 
-def _opened(paths: str | list[str], files: list[str]) -> fr.Dataset:
-    """Open `files`; print Python code, the record and byte counts, and the schema."""
-    ds = fr.open(files)
-    _print_code(f"ds = fr.open({paths!r})")
-    n_files = counted(len(ds.files), "file")
-    echo(f"{counted(len(ds), 'record')} in {n_files}, {size(ds.nbytes)}")
-    if len(ds):
-        _print_code("print(ds.schema)")
-        echo(repr(ds.schema))
-    return ds
-
-
-def _read_and_print(ds: fr.Dataset, batch_size: int, seconds: float) -> int:
-    """Measure and print the read rate; return the number of records read.
-
-    The first pass, limited to `seconds`, fills the page cache; later passes are timed.
-    """
-    _print_code(f"for batch in ds.loader({batch_size}): pass")
+def _print_rate(ds: fr.Dataset, batch_size: int) -> None:
+    """Print the rate of repeated passes; the files are in the page cache."""
     loader = ds.loader(batch_size)
-    start, n_records, n_batches = perf_counter(), 0, 0
-    with progress_bar("reading") as bar:
-        for batch in loader:
-            n_records += len(next(iter(batch.values())))
-            n_batches += 1
-            bar(n_records, len(ds))
-            if perf_counter() - start > seconds:
-                break
     start, n_passes = perf_counter(), 0
     while perf_counter() - start < _MIN_QUOTED_S:
-        loader.seek(0)
-        for _ in itertools.islice(loader, n_batches):
+        for _ in loader:
             pass
         n_passes += 1
-    per_s = n_passes * n_records / (perf_counter() - start)
+    per_s = n_passes * len(ds) / (perf_counter() - start)
     mb_per_s = per_s * ds.nbytes / len(ds) / 1e6
-    records = counted(n_records, "record")
+    records = counted(len(ds), "record")
     echo(f"read {records}: {rate(per_s)} records/s, {rate(mb_per_s)} MB/s")
-    return n_records
 
 
 def _print_code(line: str) -> None:

@@ -12,19 +12,7 @@ images require the extra ``image`` (Pillow). Files are converted batch by batch.
 
 from __future__ import annotations
 
-from fastrec.convert.source import Columns, Source
 from fastrec.convert.to_files import write_images, write_table
-from fastrec.convert.write import open_source, write_tfrecords
+from fastrec.convert.write import write_tfrecords
 
-__all__ = [
-    "Columns",
-    "Source",
-    "open_source",
-    "write_images",
-    "write_table",
-    "write_tfrecords",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = ["write_images", "write_table", "write_tfrecords"]

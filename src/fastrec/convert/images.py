@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import PIL.Image
 
 from fastrec.arrays.batch import BytesArray
 from fastrec.convert.source import Columns, Source, selected
 from fastrec.errors import CorruptionError, Error
-from fastrec.options import BATCH_BYTES, extra
+from fastrec.options import BATCH_BYTES
 from fastrec.printable import printable
 
 _SUFFIXES = frozenset(
@@ -45,84 +46,81 @@ _log = logging.getLogger("fastrec")
 _Image: TypeAlias = tuple[Path, tuple[str, ...]]
 
 
-class ImageSource(Source):
-    """Source that reads folders of images, sorted by name, with or without classes.
+def open_images(
+    directories: Sequence[str], columns: Sequence[str] | None, *, skips: bool
+) -> Source:
+    """Open folders of images, sorted by name, with or without classes.
 
     If a directory has class folders, images outside the class folders are ignored.
     Hidden files and files without an image suffix are always ignored.
     """
+    images = [image for folder in directories for image in _images_in(folder)]
+    flat = [path for path, parts in images if len(parts) == 1]
+    if flat and len(flat) < len(images):
+        raise ValueError(
+            "either all directories or none must have class folders, got images "
+            f"without a class such as {printable(flat[0])}"
+        )
+    available = [c for c in _COLUMNS if not flat or c not in ("label", "class")]
+    names = selected(columns, available)
+    return Source(_batches(images, names, skips=skips), n_total=len(images))
 
-    def __init__(
-        self, directories: Sequence[str], columns: Sequence[str] | None, *, skips: bool
-    ) -> None:
-        super().__init__()
-        with extra("image", "reading folders of images"):
-            import PIL.Image
-        self._open = PIL.Image.open
-        self._skips = skips
-        self._files = [image for folder in directories for image in _images_in(folder)]
-        self.n_total = len(self._files)
-        flat = [path for path, parts in self._files if len(parts) == 1]
-        if flat and len(flat) < self.n_total:
-            raise ValueError(
-                "either all directories or none must have class folders, got images "
-                f"without a class such as {printable(flat[0])}"
-            )
-        available = [c for c in _COLUMNS if not flat or c not in ("label", "class")]
-        self._names = selected(columns, available)
-        classes = sorted({os.fsencode(parts[0]) for _, parts in self._files})
-        self._labels = {name: label for label, name in enumerate(classes)}
 
-    def _batches(self) -> Iterator[Columns]:
-        n_bytes = 0
-        rows: list[dict[str, Any]] = []
-        for image in self._files:
-            try:
-                rows.append(self._row(*image))
-            except (CorruptionError, OSError) as error:
-                if not self._skips:
-                    raise
-                self.n_skipped += 1
-                _log.warning("skipped an image: %s", error)
-                continue
-            n_bytes += len(rows[-1]["image"])
-            if n_bytes >= BATCH_BYTES or len(rows) == _MAX_IMAGES:
-                yield self._columns(rows)
-                rows, n_bytes = [], 0
-        if self.n_skipped == self.n_total:
-            raise Error(f"cannot read any of {self.n_total} images")
-        if rows:
-            yield self._columns(rows)
-
-    def _row(self, path: Path, parts: tuple[str, ...]) -> dict[str, Any]:
-        data = path.read_bytes()
+def _batches(
+    images: Sequence[_Image], names: Sequence[str], *, skips: bool
+) -> Iterator[Columns]:
+    classes = sorted({os.fsencode(parts[0]) for _, parts in images})
+    labels = {name: label for label, name in enumerate(classes)}
+    n_bytes = n_skipped = 0
+    rows: list[dict[str, Any]] = []
+    for path, parts in images:
         try:
-            with self._open(BytesIO(data)) as image:
-                depth = len(image.getbands())
-                if image.mode in ("P", "PA"):
-                    has_alpha = image.mode == "PA" or "transparency" in image.info
-                    depth = 4 if has_alpha else 3
-                row = {"width": image.width, "height": image.height, "depth": depth}
-                row["format"] = (image.format or "").encode()
-                image.verify()
-        except Exception as error:  # Pillow raises many types
-            is_unknown = type(error).__name__ == "UnidentifiedImageError"
-            reason = "unknown format" if is_unknown else error
-            raise CorruptionError(
-                f"cannot read the image: {reason}", str(path)
-            ) from error
+            row = _row(path)
+        except (CorruptionError, OSError) as error:
+            if not skips:
+                raise
+            n_skipped += 1
+            _log.warning("skipped an image: %s", error)
+            continue
         folder = os.fsencode(parts[0])
-        row |= {"class": folder, "label": self._labels[folder]}
-        return row | {"image": data, "filename": os.fsencode("/".join(parts))}
+        row |= {"class": folder, "label": labels[folder]}
+        rows.append(row | {"filename": os.fsencode("/".join(parts))})
+        n_bytes += len(row["image"])
+        if n_bytes >= BATCH_BYTES or len(rows) == _MAX_IMAGES:
+            yield _columns(rows, names)
+            rows, n_bytes = [], 0
+    if n_skipped == len(images):
+        raise Error(f"cannot read any of {n_skipped} images")
+    if rows:
+        yield _columns(rows, names)
 
-    def _columns(self, rows: list[dict[str, Any]]) -> Columns:
-        columns = {name: [row[name] for row in rows] for name in self._names}
-        return {
-            name: BytesArray.from_list(values)
-            if isinstance(values[0], bytes)
-            else np.array(values, np.int64)
-            for name, values in columns.items()
-        }
+
+def _row(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    try:
+        with PIL.Image.open(BytesIO(data)) as image:
+            depth = len(image.getbands())
+            if image.mode in ("P", "PA"):
+                has_alpha = image.mode == "PA" or "transparency" in image.info
+                depth = 4 if has_alpha else 3
+            row = {"width": image.width, "height": image.height, "depth": depth}
+            kind = (image.format or "").encode()
+            image.verify()
+    except Exception as error:  # Pillow raises many types
+        is_unknown = isinstance(error, PIL.UnidentifiedImageError)
+        reason = "unknown format" if is_unknown else error
+        raise CorruptionError(f"cannot read the image: {reason}", str(path)) from error
+    return row | {"format": kind, "image": data}
+
+
+def _columns(rows: list[dict[str, Any]], names: Sequence[str]) -> Columns:
+    columns = {name: [row[name] for row in rows] for name in names}
+    return {
+        name: BytesArray.from_list(values)
+        if isinstance(values[0], bytes)
+        else np.array(values, np.int64)
+        for name, values in columns.items()
+    }
 
 
 def _images_in(directory: str) -> list[_Image]:

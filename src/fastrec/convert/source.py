@@ -1,12 +1,11 @@
-"""Base class of sources, which read tables or images as batches of columns."""
+"""Rows of tables or images, as batches of columns."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from fastrec.features.base import Spec
 from fastrec.hints import no_column
@@ -30,59 +29,24 @@ def media_bytes(value: Mapping[str, Any] | None) -> bytes | None:
     return data
 
 
-class Source(ABC):
-    """Reader that yields tables or images as batches of columns; see `open_source`.
+class Source(NamedTuple):
+    """Rows of tables or images, to be read once.
 
     Attributes
     ----------
+    batches : iterator of dict of str to column
+        Arguments of `Writer.write_batch`: ndarrays, BytesArrays, RaggedArrays, or lists
+        and masked arrays if values are missing. A batch has at least one row, and takes
+        about 16 MiB unless one row is larger.
     features : dict of str to spec
-        A `fastrec.Raw` spec for each column of tensors of two or more dimensions. Pass
-        `features` to ``fastrec.Writer(features=)`` and, with the specs of the other
-        columns, to ``fastrec.open(features=)``.
-    n_rows : int
-        Number of rows that `batches` has yielded so far.
-    n_skipped : int
-        Number of images skipped so far, with ``on_error="skip"``.
+        A `fastrec.Raw` spec for each column of tensors of two or more dimensions.
     n_total : int
-        Total number of rows, including skipped images; 0 if unknown before reading.
+        Number of rows, including skipped images; 0 if unknown before reading.
     """
 
-    def __init__(self) -> None:
-        self.features: dict[str, Spec] = {}
-        self.n_rows = self.n_skipped = self.n_total = 0
-
-    @property
-    def n_done(self) -> int:
-        """Number of rows yielded and images skipped so far."""
-        return self.n_rows + self.n_skipped
-
-    def batches(self) -> Iterator[Columns]:
-        """Yield all rows, as batches of columns.
-
-        Yields
-        ------
-        dict of str to column
-            The argument of ``Writer.write_batch``: ndarrays, BytesArrays, RaggedArrays,
-            or lists and masked arrays if values are missing. All columns have the same
-            length, at least 1. A batch takes about 16 MiB, unless one row is larger.
-
-        Raises
-        ------
-        CorruptionError
-            If a file is damaged or does not have the format of its suffix.
-        SchemaError
-            If values cannot be written as features.
-        OSError
-            If a file cannot be read.
-        """
-        self.n_rows = self.n_skipped = 0
-        for columns in self._batches():
-            self.n_rows += len(next(iter(columns.values())))
-            yield columns
-
-    @abstractmethod
-    def _batches(self) -> Iterator[Columns]:
-        """Yield batches of columns; add skipped images to `n_skipped`."""
+    batches: Iterator[Columns]
+    features: Mapping[str, Spec] = {}
+    n_total: int = 0
 
 
 def selected(columns: Sequence[str] | None, available: Sequence[str]) -> list[str]:

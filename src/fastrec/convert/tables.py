@@ -27,79 +27,68 @@ _HF_ROWS = 256  # rows of a Hugging Face dataset in memory at once
 _Table: TypeAlias = tuple[pa.Schema, int, Iterable[pa.RecordBatch]]
 
 
-class TableSource(Source):
-    """Source that reads table files, and casts all to the types of the first file."""
-
-    def __init__(
-        self,
-        kind: str,
-        paths: Sequence[str],
-        columns: Sequence[str] | None,
-        types: Mapping[str, str] | None,
-    ) -> None:
-        super().__init__()
-        self._paths, self._open = paths, _FORMATS[kind]
-        casts = {
-            name: pa.type_for_alias(alias) for name, alias in (types or {}).items()
-        }
-        self._schema = pa.schema([])
-        for path in paths:
-            with _fastrec_errors(path):
-                schema, n_rows, _ = self._open(path, casts, None)
-                names = selected(columns, schema.names)
-                if casts:
-                    selected(list(casts), names)
-                if path is paths[0]:
-                    self._schema = pa.schema(
-                        (name, casts.get(name, schema.field(name).type))
-                        for name in names
-                    )
-                    self.features = features_of(self._schema)
-                elif differing := {*names} ^ {*self._schema.names}:
-                    raise ValueError(
-                        f"column {min(differing)!r} must be in all files, but is only in "
-                        f"one of {printable(paths[0])} and {printable(path)}; select "
-                        "columns with columns= (--columns)"
-                    )
-                self.n_total += n_rows
-
-    def _batches(self) -> Iterator[Columns]:
-        types = {field.name: field.type for field in self._schema}
-        for path in self._paths:
-            with _fastrec_errors(path):
-                _, _, batches = self._open(path, types, list(types))
-                for batch in batches:
-                    arrays = [_cast(batch.column(f.name), f) for f in self._schema]
-                    cast = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-                    yield from map(columns_of, _slices(cast))
+def open_tables(
+    kind: str,
+    paths: Sequence[str],
+    columns: Sequence[str] | None,
+    types: Mapping[str, str] | None,
+) -> Source:
+    """Open table files, which are cast to the types of the first file."""
+    casts = {name: pa.type_for_alias(alias) for name, alias in (types or {}).items()}
+    first, n_total = pa.schema([]), 0
+    for path in paths:
+        with _fastrec_errors(path):
+            schema, n_rows, _ = _FORMATS[kind](path, casts, None)
+            names = selected(columns, schema.names)
+            if casts:
+                selected(list(casts), names)
+            if path is paths[0]:
+                first = pa.schema(
+                    (name, casts.get(name, schema.field(name).type)) for name in names
+                )
+                features = features_of(first)
+            elif differing := {*names} ^ {*first.names}:
+                raise ValueError(
+                    f"column {min(differing)!r} must be in all files, but is only in one "
+                    f"of {printable(paths[0])} and {printable(path)}; select columns "
+                    "with columns= (--columns)"
+                )
+            n_total += n_rows
+    return Source(_batches(kind, paths, first), features, n_total)
 
 
-class ArrowSource(Source):
-    """Source that reads an Arrow stream or table; it can be read only once.
+def _batches(kind: str, paths: Sequence[str], schema: pa.Schema) -> Iterator[Columns]:
+    types = {field.name: field.type for field in schema}
+    for path in paths:
+        with _fastrec_errors(path):
+            _, _, batches = _FORMATS[kind](path, types, list(types))
+            for batch in batches:
+                arrays = [_cast(batch.column(field.name), field) for field in schema]
+                cast = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                yield from map(columns_of, _slices(cast))
 
-    Parameters
-    ----------
-    data : object with ``__arrow_c_stream__``, or datasets.Dataset
-    """
 
-    def __init__(self, data: Any) -> None:
-        super().__init__()
-        if hasattr(data, "__arrow_c_stream__"):
-            self._reader = pa.RecordBatchReader.from_stream(data)
-        else:
-            schema = data.features.arrow_schema
-            tables = data.with_format("arrow").iter(_HF_ROWS)
-            self._reader = pa.RecordBatchReader.from_batches(
-                schema, (b for table in tables for b in table.cast(schema).to_batches())
-            )
-        selected(None, self._reader.schema.names)
-        self.features = features_of(self._reader.schema)
+def open_arrow(data: Any) -> Source:
+    """Open an object with ``__arrow_c_stream__``, or a `datasets.Dataset`."""
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+    else:
+        schema = data.features.arrow_schema
+        tables = data.with_format("arrow").iter(_HF_ROWS)
+        reader = pa.RecordBatchReader.from_batches(
+            schema, (b for table in tables for b in table.cast(schema).to_batches())
+        )
+    selected(None, reader.schema.names)
 
-    def _batches(self) -> Iterator[Columns]:
-        for batch in self._reader:
+    def batches() -> Iterator[Columns]:
+        n_rows = 0
+        for batch in reader:
+            n_rows += len(batch)
             yield from map(columns_of, _slices(batch))
-        if not self.n_rows:
+        if not n_rows:
             raise ValueError(NO_ROWS)
+
+    return Source(batches(), features_of(reader.schema))
 
 
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fastrec import _core
-from fastrec.convert.images import ImageSource
 from fastrec.convert.source import MEDIA, NO_ROWS, Source, media_bytes
 from fastrec.features.fixed import Raw
 from fastrec.options import extra
@@ -95,8 +94,8 @@ def write(
     is_hugging_face = hasattr(data, "with_format") and hasattr(data, "num_rows")
     if hasattr(data, "__arrow_c_stream__") or is_hugging_face:
         with extra("arrow", "writing Arrow tables"):
-            from fastrec.convert.tables import ArrowSource
-        return write_tfrecords(ArrowSource(data), path, **options)
+            from fastrec.convert.tables import open_arrow
+        return write_source(open_arrow(data), path, **options).files
     if getattr(data, "features", None) and hasattr(data, "decode"):
         # Keep a Hugging Face IterableDataset from decoding images.
         data = map(_as_stored, data.decode(False))
@@ -133,68 +132,16 @@ def _write_row(writer: Writer, i: int, row: object) -> None:
 
 
 def write_tfrecords(
-    source: Source | Paths,
-    path: str | os.PathLike[str],
-    *,
-    progress: Progress | None = None,
-    **options: Any,
-) -> list[str]:
-    """Write each row of a source as a tf.train.Example to TFRecord files.
-
-    Parameters
-    ----------
-    source : Source, or path-like, or iterable of path-like
-        A source from `open_source`, or the first argument of `open_source`.
-    path : path-like
-        The file or shard pattern, as for `fastrec.Writer`.
-    progress : callable, optional
-        Called after each batch with ``source.n_done`` and ``source.n_total``.
-    **options
-        Keyword arguments of `fastrec.Writer`: ``features=...``, ``overwrite=True``,
-        ``max_shard_bytes="200MB"``, ``num_shards=8``, ``compression="GZIP"``, ...
-
-    Returns
-    -------
-    list of str
-        The paths of the files.
-
-    Raises
-    ------
-    ValueError, fastrec.Error, ModuleNotFoundError, OSError
-        As for `open_source`, ``Source.batches`` and `fastrec.Writer`. After an error,
-        only complete files have their final names.
-
-    Examples
-    --------
-    >>> from fastrec import convert
-    >>> convert.write_tfrecords("pictures/", "train.tfrecord")  # doctest: +SKIP
-    """
-    if not isinstance(source, Source):
-        source = open_source(source)
-    features = {
-        # A null row may omit the feature.
-        name: dataclasses.replace(spec, default=np.zeros(spec.shape, spec.dtype))
-        if isinstance(spec, Raw)
-        else spec
-        for name, spec in source.features.items()
-    }
-    features |= options.pop("features", None) or {}
-    with Writer(path, features=features or None, **options) as writer:
-        for columns in source.batches():
-            writer.write_batch(columns)
-            if progress is not None:
-                progress(source.n_done, source.n_total)
-    return writer.files
-
-
-def open_source(
     paths: Paths,
+    out: str | os.PathLike[str],
     *,
     columns: Sequence[str] | None = None,
     types: Mapping[str, str] | None = None,
     on_error: str = "raise",
-) -> Source:
-    """Open tables or folders of images for conversion to TFRecord files.
+    progress: Progress | None = None,
+    **options: Any,
+) -> list[str]:
+    """Write each row of tables, or each image of folders, as a tf.train.Example.
 
     Parameters
     ----------
@@ -210,20 +157,27 @@ def open_source(
         ==============================  ================================================
 
         Several tables are concatenated, and cast to the types of the first table.
+    out : path-like
+        The file or shard pattern, as for `fastrec.Writer`.
     columns : sequence of str, optional
-        The columns to read, in this order; by default all.
+        The columns to write; by default all.
     types : mapping of str to str, optional
         Arrow types for columns of tables, such as ``{"when": "int64"}``. For CSV, these
         replace the types inferred from the first 4 MiB.
     on_error : {"raise", "skip"}, default "raise"
-        Policy for an unreadable image: raise an error, or skip the image, log a warning
-        and increment ``source.n_skipped``.
+        Policy for an unreadable image: raise an error, or skip the image and log a
+        warning.
+    progress : callable, optional
+        Called after each batch with the number of rows written and the total number,
+        which includes skipped images. The total is 0 if it is unknown before reading.
+    **options
+        Keyword arguments of `fastrec.Writer`: ``features=...``, ``overwrite=True``,
+        ``max_shard_bytes="200MB"``, ``num_shards=8``, ``compression="GZIP"``, ...
 
     Returns
     -------
-    Source
-        ``source.batches()`` yields columns for ``Writer.write_batch``;
-        ``source.features`` has a spec for each column that needs one.
+    list of str
+        The paths of the files.
 
     Raises
     ------
@@ -236,8 +190,9 @@ def open_source(
         If no feature can store a column. Features store text, numbers and flat lists.
     ModuleNotFoundError
         If pyarrow or Pillow is required but not installed.
-    OSError
-        If a file cannot be read.
+    OSError, fastrec.Error
+        If a file cannot be read, or as for `fastrec.Writer`. After an error, only
+        complete files have their final names.
 
     Notes
     -----
@@ -248,10 +203,44 @@ def open_source(
     Examples
     --------
     >>> from fastrec import convert
-    >>> source = convert.open_source("*.parquet", columns=["text"])  # doctest: +SKIP
-    >>> next(source.batches())  # doctest: +SKIP
-    {'text': BytesArray([b'some', b'text'], shape=(2,))}
+    >>> convert.write_tfrecords("pictures/", "train.tfrecord")  # doctest: +SKIP
     """
+    source = open_source(paths, columns=columns, types=types, on_error=on_error)
+    return write_source(source, out, progress=progress, **options).files
+
+
+def write_source(
+    source: Source,
+    out: str | os.PathLike[str],
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Writer:
+    """Write a source as `write_tfrecords` does, and return the closed writer."""
+    features = {
+        # A null row may omit the feature.
+        name: dataclasses.replace(spec, default=np.zeros(spec.shape, spec.dtype))
+        if isinstance(spec, Raw)
+        else spec
+        for name, spec in source.features.items()
+    }
+    features |= options.pop("features", None) or {}
+    with Writer(out, features=features or None, **options) as writer:
+        for columns in source.batches:
+            writer.write_batch(columns)
+            if progress is not None:
+                progress(writer.n_records, source.n_total)
+    return writer
+
+
+def open_source(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    types: Mapping[str, str] | None = None,
+    on_error: str = "raise",
+) -> Source:
+    """Open tables or folders of images; see `write_tfrecords`."""
     files: list[str] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         if is_remote(os.fspath(path)):
@@ -274,12 +263,14 @@ def open_source(
             raise ValueError(
                 f"types= requires tables (CSV, Parquet, Arrow), got {name}"
             )
-        return ImageSource(files, columns, skips=on_error == "skip")
+        with extra("image", "reading folders of images"):
+            from fastrec.convert.images import open_images
+        return open_images(files, columns, skips=on_error == "skip")
     if on_error == "skip":
         raise ValueError(f"on_error='skip' requires a directory of images, got {name}")
     with extra("arrow", f"reading {kind} files"):
-        from fastrec.convert.tables import TableSource
-    return TableSource(kind, files, columns, types)
+        from fastrec.convert.tables import open_tables
+    return open_tables(kind, files, columns, types)
 
 
 def _kind(path: str) -> str:

@@ -17,7 +17,3 @@ from fastrec.ray.read import read_tfrecords
 from fastrec.ray.write import write_tfrecords
 
 __all__ = ["read_tfrecords", "write_tfrecords"]
-
-
-def __dir__() -> list[str]:
-    return __all__
