@@ -157,8 +157,8 @@ def _verify(kind: str) -> Call:
 
 
 def _repair(data: Data, folder: Path, n_threads: int) -> Untyped:
-    from fastrec.cli.verify import copy_intact
     from fastrec.rewrite.check import check_files
+    from fastrec.rewrite.repair import copy_intact
 
     targets = []
     for i, check in enumerate(check_files(data.files("damaged"), max(1, n_threads))):

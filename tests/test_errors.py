@@ -14,7 +14,6 @@ import copy
 import gzip
 import pickle
 import re
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -185,11 +184,6 @@ def test_a_file_of_another_format_is_named(
         assert "fastrec repair" not in str(caught.value)
 
 
-def raw_deflate(data: bytes) -> bytes:
-    deflate = zlib.compressobj(wbits=-15)
-    return deflate.compress(data) + deflate.flush()
-
-
 @pytest.mark.parametrize(
     ("content", "name"),
     [
@@ -197,7 +191,6 @@ def raw_deflate(data: bytes) -> bytes:
         (RECORDS + bytes(3 << 20), f"has only zeros from byte {len(RECORDS)} on"),
         (bytes(5000), "has only zeros from byte 0 on"),
         (RECORDS + gzip.compress(RECORDS), "GZIP data follows plain records"),
-        (raw_deflate(RECORDS), "This is a raw deflate stream"),
     ],
 )
 def test_every_reader_names_what_follows_the_records(

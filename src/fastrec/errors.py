@@ -280,11 +280,6 @@ def _advice_at_begin(head: bytes) -> str:
             return f"This is {name}: {advice}"
     if not any(head[:64]):
         return "The file begins with zeros, as if it was never written: copy it again"
-    if _is_raw_deflate(head):
-        return (
-            "This is a raw deflate stream, without the header of ZLIB or GZIP: inflate it "
-            "with zlib.decompressobj(-15)"
-        )
     return ""
 
 
@@ -297,18 +292,6 @@ def _advice_behind_records(head: bytes) -> str:
         return ""
     gzip = "GZIP data follows plain records: store them in separate files"
     return gzip if is_gzip else ""
-
-
-def _is_raw_deflate(head: bytes) -> bool:
-    """Return whether `head` inflates to a valid header of a TFRecord frame."""
-    import zlib  # slow to import, and used for errors only
-
-    try:
-        header = zlib.decompressobj(-zlib.MAX_WBITS).decompress(head, 12)
-    except zlib.error:
-        return False
-    checksum = _core.masked_crc32c(header[:8]).to_bytes(4, "little")
-    return len(header) == 12 and header[8:] == checksum
 
 
 for _class in (Error, CorruptionError, DecodeError, SchemaError, LimitError):

@@ -35,8 +35,8 @@ pytest.importorskip("rich")
 import fastrec as fr
 from children import run_python
 from commands import run as run_command
-from fastrec.cli.verify import copy_intact
 from fastrec.rewrite.check import FileCheck, check_files
+from fastrec.rewrite.repair import copy_intact
 from oracle import frame, frame_offsets, header, tfrecord_file
 from oracle_recovery import CORRUPTIONS, gaps_and_frames, payload_holds
 
