@@ -121,6 +121,13 @@ class Error : public std::runtime_error {
   // For a missing feature: the names in the record, and the hint if none is similar.
   std::vector<std::string> names;
   std::string advice;
+  // For a byte string that another spec may read: its record, and the row of its spec.
+  struct Misread {
+    std::string record;
+    std::vector<std::int64_t> shape;
+    std::string dtype;
+  };
+  Misread misread;
 };
 
 // A failed system call. Not a std::system_error, because Python needs errno and path

@@ -75,6 +75,11 @@ py::object exception_of(const Error& error) {
     reason = py::module_::import("fastrec.features.missing")
                  .attr("reason")(reason, feature, to_texts(error.names), error.advice);
   }
+  if (const Error::Misread& misread = error.misread; !misread.record.empty()) {
+    reason += py::module_::import("fastrec.features.misread")
+                  .attr("advice")(py::bytes(misread.record), py::bytes(error.feature),
+                                  py::tuple(py::cast(misread.shape)), misread.dtype);
+  }
   return type(reason, path, error.record, error.offset, feature,
               py::arg("code") = code_name(error.code));
 }

@@ -52,6 +52,7 @@ Error BatchDecoder::error_of(const SchemaState& state, const Place& place,
   error.feature = std::move(of_record.feature);
   error.names = std::move(of_record.names);
   error.advice = std::move(of_record.advice);
+  error.misread = std::move(of_record.misread);
   return error;
 }
 

@@ -329,7 +329,7 @@ def _array(seen: _core.FeatureSurvey) -> str:
     if size <= 1 or size != seen.bytes_min:
         return ""
     likely = _likely(seen)
-    raw = [f"fr.Raw(({size // _item_bytes(name)},), {name!r})" for name in likely]
+    raw = [f"fr.Raw(({size // item_bytes(name)},), {name!r})" for name in likely]
     if not likely:
         return f"an array of any dtype (zeros)? fr.Raw(({size},), 'uint8')"
     return f"an array? {' or '.join(raw)}" + (" (ambiguous)" if len(raw) > 1 else "")
@@ -345,7 +345,7 @@ def _likely(seen: _core.FeatureSurvey) -> list[str]:
     likely = dict(possible)
     for wide, (is_extended, n_wide) in possible.items():
         for narrow, (_, n_narrow) in possible.items():
-            if _item_bytes(narrow) >= _item_bytes(wide):
+            if item_bytes(narrow) >= item_bytes(wide):
                 continue
             if is_extended and n_wide >= _MIN_EXTENDED:
                 likely.pop(narrow, None)
@@ -356,7 +356,8 @@ def _likely(seen: _core.FeatureSurvey) -> list[str]:
     return ["uint8", *likely]  # uint8 is always possible
 
 
-def _item_bytes(dtype: str) -> int:
+def item_bytes(dtype: str) -> int:
+    """Return the size of a value of `dtype`."""
     # NumPy knows bfloat16 only if ml_dtypes is imported.
     return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
