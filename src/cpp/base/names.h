@@ -13,6 +13,9 @@ template <typename Enum>
 struct Names;
 
 template <typename Enum>
+concept Named = requires { Names<Enum>::kAll; };
+
+template <typename Enum>
 constexpr const char* name_of(Enum value) noexcept {
   return Names<Enum>::kAll[static_cast<std::size_t>(value)];
 }

@@ -66,7 +66,7 @@ struct ResultCaster {
 };
 
 // Converts between an enum with Names and str.
-template <typename Enum>
+template <Named Enum>
 struct NameCaster {
   PYBIND11_TYPE_CASTER(Enum, py::detail::const_name("str"));
 
@@ -107,34 +107,14 @@ struct TupleCaster {
 
 namespace pybind11::detail {
 
-template <>
-struct type_caster<fastrec::Content> : fastrec::NameCaster<fastrec::Content> {};
-template <>
-struct type_caster<fastrec::FeatureKind> : fastrec::NameCaster<fastrec::FeatureKind> {};
-template <>
-struct type_caster<fastrec::Io> : fastrec::NameCaster<fastrec::Io> {};
-template <>
-struct type_caster<fastrec::Layout> : fastrec::NameCaster<fastrec::Layout> {};
-template <>
-struct type_caster<fastrec::RowPolicy> : fastrec::NameCaster<fastrec::RowPolicy> {};
-template <>
-struct type_caster<fastrec::PartitionKind>
-    : fastrec::NameCaster<fastrec::PartitionKind> {};
-template <>
-struct type_caster<fastrec::Recovery> : fastrec::NameCaster<fastrec::Recovery> {};
-template <>
-struct type_caster<fastrec::Section> : fastrec::NameCaster<fastrec::Section> {};
+template <fastrec::Named Enum>
+struct type_caster_enum_type_enabled<Enum> : std::false_type {};
+template <fastrec::Named Enum>
+struct type_caster<Enum> : fastrec::NameCaster<Enum> {};
 
-template <>
-struct type_caster<fastrec::SkippedSpan> : fastrec::ResultCaster<fastrec::SkippedSpan> {
-};
-template <>
-struct type_caster<fastrec::Finding> : fastrec::ResultCaster<fastrec::Finding> {};
-template <>
-struct type_caster<fastrec::Findings> : fastrec::ResultCaster<fastrec::Findings> {};
-template <>
-struct type_caster<fastrec::UnreadableRow>
-    : fastrec::ResultCaster<fastrec::UnreadableRow> {};
+template <typename T>
+  requires requires(const T& result) { fastrec::to_python(result); }
+struct type_caster<T> : fastrec::ResultCaster<T> {};
 
 template <>
 struct type_caster<std::span<const fastrec::SkippedSpan>>

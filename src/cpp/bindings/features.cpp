@@ -5,7 +5,6 @@
 #include "bindings/bindings.h"
 #include "decode/mapped_path.h"
 #include "decode/sequence.h"
-#include "decode/tensor.h"
 
 namespace pybind11::detail {
 
@@ -24,28 +23,6 @@ struct type_caster<fastrec::RowRule::Indices>
 
 namespace fastrec {
 namespace {
-
-DType dtype_of(const py::dtype& dtype, Layout layout, FeatureKind kind,
-               std::uint32_t tensor_dtype) {
-  const char code = dtype.kind();
-  if (layout == Layout::kTensor) {
-    if (tensor_dtype == 0 || tensor_dtype == TensorReader::kString) {
-      return DType::kBytes;
-    }
-    return code == 'b' ? DType::kBool : DType::kOpaque;
-  }
-  if (layout == Layout::kRaw) return code == 'b' ? DType::kBool : DType::kOpaque;
-  if (kind == FeatureKind::kBytes) return DType::kBytes;
-  if (code == 'b') return DType::kBool;
-  // NumPy's `dtype.name` takes a microsecond. bfloat16 needs it: its kind is 'V'.
-  const char* const prefix = code == 'i' ? "int" : code == 'u' ? "uint" : "float";
-  const auto name = code == 'i' || code == 'u' || code == 'f'
-                        ? prefix + std::to_string(8 * dtype.itemsize())
-                        : dtype.attr("name").cast<std::string>();
-  const std::optional<DType> found = named<DType>(name);
-  if (!found) throw py::value_error("unsupported column dtype '" + name + "'");
-  return *found;
-}
 
 // A default is a list of byte strings, or the memory of the values.
 void set_default(const py::object& value, ColumnSpec* spec) {
@@ -75,7 +52,7 @@ BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
     spec.kind = column.attr("kind").cast<FeatureKind>();
     spec.layout = column.attr("layout").cast<Layout>();
     spec.tensor_dtype = column.attr("tensor_dtype").cast<std::uint32_t>();
-    spec.dtype = dtype_of(dtype, spec.layout, spec.kind, spec.tensor_dtype);
+    spec.dtype = column.attr("core_dtype").cast<DType>();
     spec.item_bytes =
         spec.dtype == DType::kBytes ? 0 : static_cast<std::size_t>(dtype.itemsize());
     for (const py::ssize_t size : shape) {

@@ -56,6 +56,17 @@ class Column(NamedTuple):
     section: str = "features"
     is_required: bool = False
 
+    @property
+    def core_dtype(self) -> str:
+        """The values' ``DType`` in batch/schema.h; "" if they are only copied."""
+        if self.layout == "tensor":
+            is_string = self.tensor_dtype in (0, 7)  # any tensor, or strings
+        else:
+            is_string = self.kind == "bytes" and self.layout != "raw"
+        if is_string or self.dtype.kind == "b":
+            return "bytes" if is_string else "bool"
+        return "" if self.layout in ("raw", "tensor") else self.dtype.name
+
 
 def checked_shape(shape: object) -> tuple[int, ...]:
     """Return `shape` as a tuple of non-negative ints, or raise a SchemaError."""
