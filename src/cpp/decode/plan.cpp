@@ -44,7 +44,6 @@ std::span<const PlanKernel> kernels_of(Isa isa) noexcept {
   // A local variable, because a static constructor may call this.
   static const PlanKernel all[] = {
 #if defined(__x86_64__)
-      kernels::kPlanAvx512,
       kernels::kPlanAvx2,
 #endif
       kernels::kPlanPortable,

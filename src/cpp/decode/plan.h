@@ -156,7 +156,7 @@ const PlanKernel& plan_kernel();
 namespace kernels {
 
 // One source file each.
-extern const PlanKernel kPlanAvx512, kPlanAvx2;  // x86-64 only
+extern const PlanKernel kPlanAvx2;  // x86-64 only
 extern const PlanKernel kPlanPortable;
 
 // Stores the payload of an entry of form kConverted, kString or kList. Returns false if
