@@ -64,11 +64,11 @@ PYTHON_ROOMS = [
 
 # At most this many lines in a room: `git ls-files ROOM | xargs cat | wc -l`.
 LINES = {
-    "src/cpp/base": 802,
-    "src/cpp/batch": 1810,
-    "src/cpp/bindings": 4536,
+    "src/cpp/base": 805,
+    "src/cpp/batch": 1801,
+    "src/cpp/bindings": 4490,
     "src/cpp/crc32c": 1070,
-    "src/cpp/decode": 3421,
+    "src/cpp/decode": 3370,
     "src/cpp/encode": 840,
     "src/cpp/file": 2295,
     "src/cpp/loader": 2656,
@@ -83,7 +83,7 @@ LINES = {
     "src/fastrec/convert": 1099,
     "src/fastrec/dataset": 1837,
     "src/fastrec/example": 1070,
-    "src/fastrec/features": 2735,
+    "src/fastrec/features": 2746,
     "src/fastrec/kept": 709,
     "src/fastrec/loader": 3837,
     "src/fastrec/ray": 997,

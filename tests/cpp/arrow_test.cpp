@@ -207,16 +207,14 @@ TEST(ArrowArray, ThreadsMayReleaseWhatAnotherMade) {
 }
 
 // Batches of one column of one number each; then calls `end`, which may throw.
-class Counting final : public ArrowBatches {
+class Counting {
  public:
   Counting(std::int64_t n, std::optional<int> errno_value, std::weak_ptr<int>* watch)
       : n_(n), errno_value_(errno_value), alive_(std::make_shared<int>(0)) {
     *watch = alive_;
   }
 
-  const ArrowField& field() const override { return field_; }
-
-  bool next(ArrowValues* values) override {
+  bool operator()(ArrowValues* values) {
     ++*alive_;
     if (n_asked_++ < n_) {
       Numbers number({n_asked_});
@@ -230,7 +228,6 @@ class Counting final : public ArrowBatches {
   }
 
  private:
-  const ArrowField field_ = int64_field("x");
   std::int64_t n_, n_asked_ = 0;
   std::optional<int> errno_value_;
   std::shared_ptr<int> alive_;
@@ -240,7 +237,7 @@ ArrowArrayStream counting(std::int64_t n, std::optional<int> errno_value,
                           std::weak_ptr<int>* watch) {
   ArrowArrayStream stream;
   std::memset(&stream, 0x55, sizeof stream);
-  export_batches(std::make_unique<Counting>(n, errno_value, watch), &stream);
+  export_batches(int64_field("x"), Counting(n, errno_value, watch), &stream);
   return stream;
 }
 
@@ -264,7 +261,7 @@ TEST(ArrowArrayStream, DeliversBatchesUntilTheEnd) {
     EXPECT_EQ(stream.get_next(&stream, &end), 0);
     EXPECT_EQ(end.release, nullptr);
   }
-  EXPECT_EQ(*watch.lock(), 3);  // next() was not called again
+  EXPECT_EQ(*watch.lock(), 3);  // it was not called again
   EXPECT_EQ(stream.get_last_error(&stream), nullptr);
   stream.release(&stream);
   EXPECT_EQ(stream.release, nullptr);

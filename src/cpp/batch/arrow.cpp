@@ -1,6 +1,7 @@
 #include "batch/arrow.h"
 
 #include <cerrno>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -47,18 +48,18 @@ void own(std::unique_ptr<Owned<Struct>> owned, Struct* out) {
 
 class OwnedStream {
  public:
-  explicit OwnedStream(std::unique_ptr<ArrowBatches> batches)
-      : batches_(std::move(batches)) {}
+  OwnedStream(ArrowField field, ArrowBatches batches)
+      : field_(std::move(field)), batches_(std::move(batches)) {}
 
   int get_schema(ArrowSchema* out) noexcept {
-    return errno_of([&] { export_field(batches_->field(), out); });
+    return errno_of([&] { export_field(field_, out); });
   }
 
   int get_next(ArrowArray* out) noexcept {
     if (errno_value_ != 0) return errno_value_;
     errno_value_ = errno_of([&] {
       ArrowValues values;
-      if (!is_finished_ && batches_->next(&values)) {
+      if (!is_finished_ && batches_(&values)) {
         export_values(std::move(values), out);
       } else {
         is_finished_ = true;
@@ -94,7 +95,8 @@ class OwnedStream {
     }
   }
 
-  std::unique_ptr<ArrowBatches> batches_;
+  ArrowField field_;
+  ArrowBatches batches_;
   bool is_finished_ = false;
   int errno_value_ = 0;  // of the error that ended the stream
   std::string error_;
@@ -137,8 +139,8 @@ void export_values(ArrowValues values, ArrowArray* out) {
   own(std::move(owned), out);
 }
 
-void export_batches(std::unique_ptr<ArrowBatches> batches, ArrowArrayStream* out) {
-  auto stream = std::make_unique<OwnedStream>(std::move(batches));
+void export_batches(ArrowField field, ArrowBatches batches, ArrowArrayStream* out) {
+  auto stream = std::make_unique<OwnedStream>(std::move(field), std::move(batches));
   *out = {};
   out->get_schema = [](ArrowArrayStream* self, ArrowSchema* schema) {
     return owned_stream(self)->get_schema(schema);

@@ -20,7 +20,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -98,20 +98,9 @@ struct ArrowValues {
   std::vector<ArrowValues> children;
 };
 
-// An iterator over batches of one schema.
-class ArrowBatches {
- public:
-  ArrowBatches() = default;
-  virtual ~ArrowBatches() = default;
-  ArrowBatches(const ArrowBatches&) = delete;
-  ArrowBatches& operator=(const ArrowBatches&) = delete;
-
-  virtual const ArrowField& field() const = 0;
-
-  // Fills `*values` and returns true; returns false at the end. May throw anything that
-  // is a std::exception; an ArrowStreamError chooses the errno.
-  virtual bool next(ArrowValues* values) = 0;
-};
+// Fills `*values` with the next batch and returns true; returns false at the end. May
+// throw any std::exception; an ArrowStreamError chooses the errno.
+using ArrowBatches = std::function<bool(ArrowValues*)>;
 
 class ArrowStreamError : public std::runtime_error {
  public:
@@ -126,8 +115,8 @@ class ArrowStreamError : public std::runtime_error {
 void export_field(const ArrowField& field, ArrowSchema* out);
 void export_values(ArrowValues values, ArrowArray* out);
 
-// The stream owns `batches` until it is released. It does not call next() again after
-// an error or the end.
-void export_batches(std::unique_ptr<ArrowBatches> batches, ArrowArrayStream* out);
+// The stream owns `batches`, all of type `field`, until it is released. It does not call
+// them again after an error or the end.
+void export_batches(ArrowField field, ArrowBatches batches, ArrowArrayStream* out);
 
 }  // namespace fastrec

@@ -218,15 +218,13 @@ void raise_in_main_thread(const py::error_already_set& error) {
 }
 
 // The batches of a Python iterator.
-class PythonBatches final : public ArrowBatches {
+class PythonBatches {
  public:
-  PythonBatches(ArrowField field, py::iterator batches)
-      : field_(std::move(field)),
-        batches_(owned_by_python(std::make_unique<py::iterator>(std::move(batches)))) {}
+  explicit PythonBatches(py::iterator batches)
+      : batches_(owned_by_python(std::make_unique<py::iterator>(std::move(batches)))) {}
 
-  const ArrowField& field() const override { return field_; }
-
-  bool next(ArrowValues* values) override {
+  // See ArrowBatches.
+  bool operator()(ArrowValues* values) {
     if (!Py_IsInitialized()) throw ArrowStreamError(EIO, "Python has ended");
     const py::gil_scoped_acquire acquired;
     DeferredReleases::drop_all();
@@ -255,14 +253,13 @@ class PythonBatches final : public ArrowBatches {
     return true;
   }
 
-  const ArrowField field_;
   const unsigned long main_thread_ = main_thread();
   std::shared_ptr<py::iterator> batches_;
 };
 
 py::object stream_capsule(const py::handle& field, const py::iterator& batches) {
   py::object capsule = empty_capsule<ArrowArrayStream>();
-  export_batches(std::make_unique<PythonBatches>(field_of(field), batches),
+  export_batches(field_of(field), PythonBatches(batches),
                  struct_in<ArrowArrayStream>(capsule.ptr()));
   return capsule;
 }
