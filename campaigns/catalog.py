@@ -205,6 +205,16 @@ CAMPAIGNS = [
         "faults",
     ),
     Campaign(
+        "shared-caches",
+        "Eight processes that share a `cache_dir=` of remote files are killed, or its disk "
+        "of 50 MB fills (needs root): a process reads everything or ends with the error "
+        "of a full disk, and the next one reads every row right and leaves no temporary "
+        "file.",
+        "{python} -m campaigns.shared_caches --rounds {runs} --seed {seed}",
+        120,
+        "rounds of eight processes",
+    ),
+    Campaign(
         "soak",
         "Epochs, plain, GZIP, remote with faults, mixed, transformed, abandoned, interrupted "
         "and ended by an exception: every value is right, and memory grows by at most 1 %, "
