@@ -206,6 +206,20 @@ TEST(Order, BlocksAnnounceEachRecordBeforeItIsRead) {
   }
 }
 
+// The surplus cells of few records may form a cycle that no position leads to.
+TEST(Order, BlocksOfFewRecordsAnnounceOnlyRecords) {
+  for (std::uint64_t n_records = 1; n_records <= 100; ++n_records) {
+    for (std::uint64_t key = 0; key < 20; ++key) {
+      const BlockOrder order(n_records, key, 5, 2);
+      std::vector<RecordRange> ranges;
+      order.upcoming(up_to(n_records), &ranges);
+      for (const RecordRange& range : ranges) {
+        EXPECT_LE(range.first + range.count, n_records);
+      }
+    }
+  }
+}
+
 TEST(Order, AMixKeepsToItsWeightsWhereverItIsAsked) {
   const Shuffle shuffled{.kind = Shuffle::Kind::kShuffled};
   const auto mix = [&](std::uint64_t epoch) {

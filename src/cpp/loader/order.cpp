@@ -52,22 +52,26 @@ BlockOrder::RotatedBlock BlockOrder::rotated_block(std::uint64_t index) const no
   return {index, block, records_of(block), before, rotations.below(n_rows_)};
 }
 
+// The number that a cell maps to; `*current` is any block, and then that of the cell.
+std::uint64_t BlockOrder::mapped(std::uint64_t position, RotatedBlock* current) const {
+  const std::uint64_t lane = position % n_lanes_, cell = position / n_lanes_;
+  const std::uint64_t round = cell / n_rows_, row = cell % n_rows_;
+  const std::uint64_t index = round * n_lanes_ + lane;
+  if (index != current->index) *current = rotated_block(index);
+  const std::uint64_t offset =
+      (rows_((row + current->rotation_before) % n_rows_) + current->rotation_after) %
+      n_rows_;
+  return offset < current->records.count
+             ? current->records.first + offset
+             : n_records_ + (current->block - n_long_blocks_);
+}
+
 void BlockOrder::to_records(std::span<std::uint64_t> positions) const {
   if (positions.empty()) return;
   RotatedBlock current = rotated_block(0);
   for (std::uint64_t& position : positions) {
-    do {
-      const std::uint64_t lane = position % n_lanes_, cell = position / n_lanes_;
-      const std::uint64_t round = cell / n_rows_, row = cell % n_rows_;
-      const std::uint64_t index = round * n_lanes_ + lane;
-      if (index != current.index) current = rotated_block(index);
-      const std::uint64_t offset =
-          (rows_((row + current.rotation_before) % n_rows_) + current.rotation_after) %
-          n_rows_;
-      position = offset < current.records.count
-                     ? current.records.first + offset
-                     : n_records_ + (current.block - n_long_blocks_);
-    } while (position >= n_records_);
+    do position = mapped(position, &current);
+    while (position >= n_records_);
   }
 }
 
@@ -78,9 +82,13 @@ void BlockOrder::upcoming(std::span<const std::uint64_t> positions,
     const RecordRange records = records_of(block);
     ranges->push_back(records);
     if (records.count == n_rows_) return;
-    std::uint64_t surplus = n_records_ + (block - n_long_blocks_);  // its last cell
-    to_records({&surplus, 1});
-    ranges->push_back({surplus, 1});
+    const std::uint64_t surplus = n_records_ + (block - n_long_blocks_);
+    std::uint64_t record = surplus;
+    RotatedBlock current = rotated_block(0);
+    do record = mapped(record, &current);
+    while (record >= n_records_ && record != surplus);
+    // No position leads to a cycle of surplus cells only.
+    if (record < n_records_) ranges->push_back({record, 1});
   };
   for (const std::uint64_t position : positions) {
     const std::uint64_t lane = position % n_lanes_, cell = position / n_lanes_;

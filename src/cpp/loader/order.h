@@ -116,6 +116,7 @@ class BlockOrder final : public Order {
   std::uint64_t begin_of(std::uint64_t block) const noexcept;
   RecordRange records_of(std::uint64_t block) const noexcept;
   RotatedBlock rotated_block(std::uint64_t index) const noexcept;
+  std::uint64_t mapped(std::uint64_t position, RotatedBlock* current) const;
 
   std::uint64_t n_records_;
   std::uint64_t n_lanes_;
