@@ -205,7 +205,7 @@ CAMPAIGNS = [
         "faults",
     ),
     Campaign(
-        "shared-caches",
+        "shared-caches-mounted",
         "Eight processes that share a `cache_dir=` of remote files are killed, or its disk "
         "of 50 MB fills (needs root): a process reads everything or ends with the error "
         "of a full disk, and the next one reads every row right and leaves no temporary "

@@ -193,6 +193,8 @@ class BatchIterator(Iterator[Any]):
         """Start reading at the step of `at`; return the source of the next batches."""
         self._stop()
         options, progress = self._options, self._progress
+        readers = options.source.files.readers  # None before the first request
+        self._fetched = np.zeros(3, np.int64) if readers is None else readers.fetched()
         if not self._plans:
             self._plans.append(plan_epoch(options, at))
         plan, catalog = self._plans[0]
@@ -204,8 +206,6 @@ class BatchIterator(Iterator[Any]):
                 options, self._pool, plan, catalog, at, progress.times
             )
         self._decoder, self._helping_ns, self._starving_ns = decoder, 0, 0
-        if (readers := options.source.files.readers) is not None:
-            self._fetched = readers.fetched()
         if not progress.is_advised and (advice := options.advice()):
             progress.is_advised = True
             self._warnings.append(advice)
