@@ -71,7 +71,7 @@ LINES = {
     "src/cpp/decode": 3370,
     "src/cpp/encode": 840,
     "src/cpp/file": 2295,
-    "src/cpp/loader": 2665,
+    "src/cpp/loader": 2666,
     "src/cpp/record": 3901,
     "src/cpp/survey": 1159,
     "src/cpp/wire": 2210,
