@@ -15,12 +15,9 @@ constexpr std::uint64_t kProbes = 8;
 
 // A replaced file is not an error: the view still reads the old version.
 std::optional<Error> error_if_changed(const FileView& view) {
-  if (view.is_known_unchanged()) return std::nullopt;
-  const FileView::Change change = view.change();
-  if (change != FileView::Change::kResized && change != FileView::Change::kRewritten) {
-    return std::nullopt;
-  }
-  return Error(Errc::kFileChanged, view.describe_change(), view.name());
+  std::string change = view.describe_change(FileView::Replaced::kIgnored);
+  if (change.empty()) return std::nullopt;
+  return Error(Errc::kFileChanged, std::move(change), view.name());
 }
 
 bool is_same_file(const FileState& a, const FileState& b) noexcept {
@@ -86,26 +83,18 @@ void FileView::throw_lost(std::uint64_t offset) const {
   throw error;
 }
 
-FileView::Change FileView::change() const noexcept {
-  if (requests_) return Change::kNone;  // the fetchers check each range
+std::string FileView::describe_change(Replaced replaced) const {
+  if (requests_) return {};  // the fetchers check each range
+  if (replaced == Replaced::kIgnored && file_ && file_->is_unchanged()) return {};
   const std::optional<FileState> now = state_at(path_);
-  if (!now || !is_same_file(*now, state_)) return Change::kReplaced;
-  if (now->identity == identity()) return Change::kNone;
-  return now->identity.size == size() ? Change::kRewritten : Change::kResized;
-}
-
-std::string FileView::describe_change() const {
-  switch (change()) {
-    case Change::kNone:
-      break;
-    case Change::kResized:
-      return "the file was resized after it was opened";
-    case Change::kRewritten:
-      return "the file was modified after it was opened";
-    case Change::kReplaced:
-      return "the file was removed or replaced after it was opened";
+  if (!now || !is_same_file(*now, state_)) {
+    return replaced == Replaced::kIgnored
+               ? ""
+               : "the file was removed or replaced after it was opened";
   }
-  return {};
+  if (now->identity == identity()) return {};
+  return now->identity.size == size() ? "the file was modified after it was opened"
+                                      : "the file was resized after it was opened";
 }
 
 std::unique_ptr<const FileView> FileView::reopen_for_random_reads() const {

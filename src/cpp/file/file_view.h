@@ -76,14 +76,10 @@ class FileView {
     if (mapping_ && mapping_->n_valid() < offset + length) throw_lost(offset);
   }
 
-  // How the file has changed since it was opened. A replaced file is still read in its
-  // old version.
-  enum class Change : std::uint8_t { kNone, kResized, kRewritten, kReplaced };
-  Change change() const noexcept;
-  // The same as text for an error message; empty for kNone.
-  std::string describe_change() const;
-  // Whether the open descriptor shows that the file is unchanged; cheaper than change().
-  bool is_known_unchanged() const noexcept { return file_ && file_->is_unchanged(); }
+  // How the file has changed since it was opened, as text for an error message; empty if
+  // it has not. A replaced file is still read in its old version.
+  enum class Replaced : std::uint8_t { kReported, kIgnored };
+  std::string describe_change(Replaced replaced = Replaced::kReported) const;
 
   // The following are hints: cheap, never an error, and without effect for bytes past
   // the end of the file.

@@ -27,7 +27,7 @@ constexpr std::uint64_t kMaxExcess = 2;
 }  // namespace
 
 std::uint64_t RangeRequests::Extent::cost() const noexcept {
-  return end - begin + kExtentBytes;
+  return n_bytes() + kExtentBytes;
 }
 
 RangeRequests::Released::~Released() {
@@ -88,19 +88,17 @@ void RangeRequests::cover(const FileRange& range, std::vector<ExtentPtr>* demand
       ++next;
       continue;
     }
-    auto extent = std::make_shared<Extent>();
-    extent->file = file;
-    extent->begin = begin;
-    extent->end = std::min(range.end, begin + limits_.first_range_bytes);
-    if (!is_last) extent->end = std::min(extent->end, next->first.second);
-    extent->n_wanted = extent->end - begin;
+    std::uint64_t end = std::min(range.end, begin + limits_.first_range_bytes);
+    if (!is_last) end = std::min(end, next->first.second);
+    auto extent = std::make_shared<Extent>(FileRange{file, begin, end});
+    extent->n_wanted = extent->n_bytes();
     extent->is_demanded = demanded != nullptr;
-    // Skipped until it is known.
+    // Skipped while it is absent.
     (demanded != nullptr ? demands_ : hints_).push_back(extent);
     extents_.emplace_hint(next, Key{file, begin}, extent);
-    extent->is_known = true;
+    extent->state = State::kQueued;
     wake_fetcher();
-    begin = extent->end;
+    begin = end;
     if (demanded != nullptr) demanded->push_back(std::move(extent));
   }
 }
@@ -111,12 +109,10 @@ void RangeRequests::wake_fetcher() {
 
 void RangeRequests::provide(std::size_t file, Bytes bytes, Owner owner) {
   if (bytes.empty()) return;
-  auto extent = std::make_shared<Extent>();
+  auto extent = std::make_shared<Extent>(FileRange{file, 0, bytes.size()});
   ExtentList entry{extent};
-  extent->file = file;
-  extent->end = bytes.size();
   extent->state = State::kFilled;
-  extent->is_read = extent->is_known = true;
+  extent->is_read = true;
   extent->bytes = bytes;
   extent->owner = std::move(owner);
   extent->place = entry.begin();
@@ -162,14 +158,12 @@ Bytes RangeRequests::read(std::size_t file, std::uint64_t offset, std::size_t le
   const ReadersGuard guard{this, lock, extents};
   MutableBytes into;
   for (const ExtentPtr& part : extents) {
-    wait(lock, *part);
-    const ExtentPtr extent = merged(part);
+    const ExtentPtr extent = wait(lock, part);
     if (extent->end <= offset) continue;  // it was copied as a part of another
-    if (into.empty() && pinned && pinned->requests) {
-      if (pin(extent, offset, length, use, pinned.get())) {
-        buffer->hold(std::move(pinned));
-        return extent->bytes.subspan(offset - extent->begin, length);
-      }
+    if (into.empty() && pinned && pinned->requests &&
+        pin(extent, offset, length, use, pinned.get())) {
+      buffer->hold(std::move(pinned));
+      return extent->bytes.subspan(offset - extent->begin, length);
     }
     const auto n = static_cast<std::size_t>(std::min(range.end, extent->end) - offset);
     const std::uint8_t* bytes = extent->bytes.data() + (offset - extent->begin);
@@ -208,33 +202,25 @@ RangeRequests::Pin::~Pin() {
   extent.reset();  // a fetcher releases the bytes
 }
 
-// The extent that requests the bytes of `extent`.
-RangeRequests::ExtentPtr RangeRequests::merged(ExtentPtr extent) {
-  while (extent->merged_into) extent = extent->merged_into;
-  return extent;
-}
-
 // Notes that a reader needs an extent no longer.
 void RangeRequests::end_read(Extent* extent) {
-  while (extent->merged_into) extent = extent->merged_into.get();
+  if (extent->merged_into) extent = extent->merged_into.get();
   if (--extent->n_readers == 0 && extent->state == State::kFailed) {
     released_.splice(released_.end(), failed_, extent->place);
   }
 }
 
-// Waits until `part`, or the extent that requests its bytes, is filled.
-void RangeRequests::wait(Lock& lock, const Extent& part) {
+// Waits until `part`, or the extent that it is merged into, is filled; returns that.
+RangeRequests::ExtentPtr RangeRequests::wait(Lock& lock, const ExtentPtr& part) {
   using Clock = std::chrono::steady_clock;
-  const auto resolved = [&part]() -> const Extent& {
-    const Extent* extent = &part;
-    while (extent->merged_into) extent = extent->merged_into.get();
-    return *extent;
+  const auto extent = [&part]() -> const ExtentPtr& {
+    return part->merged_into ? part->merged_into : part;
   };
-  if (resolved().state == State::kFilled) return;
+  if (extent()->state == State::kFilled) return extent();
   const Clock::time_point began = Clock::now();
   auto check_at = began + kCheckInterval;
-  while (resolved().state != State::kFilled) {
-    if (resolved().failure) std::rethrow_exception(resolved().failure);
+  while (extent()->state != State::kFilled) {
+    if (extent()->failure) std::rethrow_exception(extent()->failure);
     if (is_stopped_) {
       throw std::runtime_error("cannot read remote files: their threads have ended");
     }
@@ -246,6 +232,7 @@ void RangeRequests::wait(Lock& lock, const Extent& part) {
     }
   }
   counts_.waiting += Clock::now() - began;
+  return extent();
 }
 
 std::size_t RangeRequests::copy(std::span<const FileRange> ranges, MutableBytes into) {
@@ -295,8 +282,7 @@ void RangeRequests::withdraw_hints() {
   if (fastrec::process_id() != process_id_) return;
   const std::lock_guard lock(mutex_);
   for (const ExtentPtr& extent : hints_) {
-    const bool is_queued = extent->state == State::kQueued && !extent->merged_into;
-    if (is_queued && !extent->is_demanded && extent->is_known) remove(extent.get());
+    if (extent->is_hint()) remove(extent.get());
   }
   hints_.clear();
   for (const ExtentPtr& extent : in_flight_) extent->n_wanted = 0;
@@ -328,20 +314,16 @@ void RangeRequests::want_again(Extent* extent, std::uint64_t n_bytes) {
 
 // The next extent to request, which is no longer in its queue; nullptr if there is none.
 RangeRequests::ExtentPtr RangeRequests::next_queued() {
-  const auto is_queued = [](const Extent& extent) {
-    return extent.state == State::kQueued && !extent.merged_into && extent.is_known;
-  };
   while (!demands_.empty()) {
     ExtentPtr extent = std::move(demands_.front());
     demands_.pop_front();
-    if (is_queued(*extent)) return extent;
+    if (extent->state == State::kQueued) return extent;
   }
   while (!hints_.empty()) {
     ExtentPtr extent = hints_.front();
-    const bool is_hint = is_queued(*extent) && !extent->is_demanded;
-    if (is_hint && !has_room()) return nullptr;
+    if (extent->is_hint() && !has_room()) return nullptr;
     hints_.pop_front();
-    if (is_hint) return extent;
+    if (extent->is_hint()) return extent;
   }
   return nullptr;
 }
@@ -364,24 +346,17 @@ bool RangeRequests::has_room() const {
 void RangeRequests::merge_neighbors(const ExtentPtr& extent) {
   const std::uint64_t bytes_max = range_bytes();
   const auto fits = [&](const Extent& left, const Extent& right) {
-    return left.file == right.file && right.begin - left.end <= limits_.gap_bytes &&
+    return left.state == State::kQueued && right.state == State::kQueued &&
+           left.file == right.file && right.begin - left.end <= limits_.gap_bytes &&
            right.end - left.begin <= bytes_max;
   };
-  const auto is_queued = [](const Extent& neighbor) {
-    return neighbor.state == State::kQueued;
-  };
   const auto self = extents_.find({extent->file, extent->begin});
-  for (auto next = std::next(self);
-       next != extents_.end() && is_queued(*next->second) &&
-       fits(*extent, *next->second);
-       next = std::next(self)) {
-    merge(extent, next);
+  while (std::next(self) != extents_.end() && fits(*extent, *std::next(self)->second)) {
+    merge(extent, std::next(self));
   }
   const std::uint64_t begin = extent->begin;
-  for (auto at = self; at != extents_.begin();) {
-    const auto previous = std::prev(at);
-    if (!is_queued(*previous->second) || !fits(*previous->second, *extent)) break;
-    merge(extent, previous);
+  while (self != extents_.begin() && fits(*std::prev(self)->second, *extent)) {
+    merge(extent, std::prev(self));
   }
   if (extent->begin == begin) return;
   auto node = extents_.extract(self);  // keeps its memory
@@ -389,9 +364,11 @@ void RangeRequests::merge_neighbors(const ExtentPtr& extent) {
   extents_.insert(std::move(node));
 }
 
+// Merges a queued neighbor into an extent that is about to be in flight, and is then
+// never merged itself.
 void RangeRequests::merge(const ExtentPtr& extent, ExtentMap::iterator neighbor) {
   const ExtentPtr other = neighbor->second;
-  extents_.erase(neighbor);
+  remove(other.get());
   extent->begin = std::min(extent->begin, other->begin);
   extent->end = std::max(extent->end, other->end);
   extent->n_wanted += other->n_wanted;
@@ -424,7 +401,7 @@ bool RangeRequests::evict(ExtentList* list) {
 }
 
 void RangeRequests::remove(Extent* extent) {
-  extent->is_known = false;
+  extent->state = State::kAbsent;
   extents_.erase({extent->file, extent->begin});
 }
 
@@ -469,15 +446,14 @@ std::optional<RangeRequest> RangeRequests::take(
   released.extents.swap(released_);
   const bool is_queued = !demands_.empty() || (!hints_.empty() && has_room());
   if (is_queued) wake_fetcher();
-  return RangeRequest{extent->id, extent->file, extent->begin, extent->end,
-                      is_queued && n_idle_ == 0};
+  return RangeRequest{*extent, extent->id, is_queued && n_idle_ == 0};
 }
 
 void RangeRequests::complete(std::uint64_t id, Bytes bytes, Owner owner) {
   const std::lock_guard lock(mutex_);
   const ExtentPtr extent = in_flight(id);
   if (!extent) return;
-  const std::uint64_t n_bytes = extent->end - extent->begin;
+  const std::uint64_t n_bytes = extent->n_bytes();
   if (bytes.size() != n_bytes) {
     throw std::invalid_argument("a range of " + std::to_string(n_bytes) +
                                 " bytes was requested, got " +

@@ -60,10 +60,8 @@ struct FileRange {
   std::uint64_t n_bytes() const noexcept { return end - begin; }
 };
 
-struct RangeRequest {
+struct RangeRequest : FileRange {
   std::uint64_t id = 0;
-  std::size_t file = 0;
-  std::uint64_t begin = 0, end = 0;
   // Whether more requests are queued than fetchers wait for.
   bool needs_fetcher = false;
 };
@@ -144,7 +142,8 @@ class RangeRequests : public std::enable_shared_from_this<RangeRequests> {
   Counts counts() const;
 
  private:
-  enum class State : std::uint8_t { kQueued, kInFlight, kFilled, kFailed };
+  // kAbsent: not in extents_.
+  enum class State : std::uint8_t { kAbsent, kQueued, kInFlight, kFilled, kFailed };
 
   struct Extent;
   using ExtentPtr = std::shared_ptr<Extent>;
@@ -152,14 +151,13 @@ class RangeRequests : public std::enable_shared_from_this<RangeRequests> {
   using Key = std::pair<std::size_t, std::uint64_t>;  // file, begin
   using ExtentMap = std::map<Key, ExtentPtr>;
 
-  struct Extent {
-    std::size_t file = 0;
-    std::uint64_t begin = 0, end = 0;
+  struct Extent : FileRange {
+    explicit Extent(const FileRange& range) : FileRange(range) {}
+
     std::uint64_t id = 0;  // of the request, if in flight
-    State state = State::kQueued;
+    State state = State::kAbsent;
     bool is_demanded = false;                // a reader waits for it
     bool is_read = false;                    // in read_, not in unread_
-    bool is_known = false;                   // in extents_
     std::uint64_t n_wanted = 0, n_read = 0;  // bytes
     std::size_t n_readers = 0;               // in read(), or that hold the bytes
     std::chrono::steady_clock::time_point taken_at;
@@ -169,6 +167,7 @@ class RangeRequests : public std::enable_shared_from_this<RangeRequests> {
     std::exception_ptr failure;
     ExtentList::iterator place;  // in one of the lists, unless queued
 
+    bool is_hint() const noexcept { return state == State::kQueued && !is_demanded; }
     std::uint64_t cost() const noexcept;
   };
 
@@ -192,8 +191,7 @@ class RangeRequests : public std::enable_shared_from_this<RangeRequests> {
   Extent* filled(const FileRange& range);
   void cover(const FileRange& range, std::vector<ExtentPtr>* demanded);
   void wake_fetcher();
-  void wait(Lock& lock, const Extent& part);
-  static ExtentPtr merged(ExtentPtr extent);
+  ExtentPtr wait(Lock& lock, const ExtentPtr& part);
   void end_read(Extent* extent);
   bool pin(const ExtentPtr& extent, std::uint64_t offset, std::uint64_t length, Use use,
            Pin* pin);
