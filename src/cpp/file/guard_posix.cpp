@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #endif
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -163,18 +164,13 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
 
 using Handler = void (*)(int, siginfo_t*, void*);
 
-template <std::size_t... kLevels>
-constexpr std::array<Handler, kMaxLevels> handlers(std::index_sequence<kLevels...>) {
-  return {&on_bus_error<kLevels>...};
-}
-constexpr auto kHandlers = handlers(std::make_index_sequence<kMaxLevels>());
+constexpr auto kHandlers = []<std::size_t... kLevels>(std::index_sequence<kLevels...>) {
+  return std::array<Handler, kMaxLevels>{&on_bus_error<kLevels>...};
+}(std::make_index_sequence<kMaxLevels>());
 
 bool is_ours(const struct sigaction& action) noexcept {
-  if ((action.sa_flags & SA_SIGINFO) == 0) return false;
-  for (const Handler handler : kHandlers) {
-    if (action.sa_sigaction == handler) return true;
-  }
-  return false;
+  return (action.sa_flags & SA_SIGINFO) != 0 &&
+         std::ranges::find(kHandlers, action.sa_sigaction) != kHandlers.end();
 }
 
 bool same_action(const struct sigaction& a, const struct sigaction& b) noexcept {
