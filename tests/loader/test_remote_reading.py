@@ -15,6 +15,7 @@ import gc
 import itertools
 import os
 import signal
+import threading
 import time
 import warnings
 import weakref
@@ -433,6 +434,29 @@ def test_closing_a_loader_ends_its_waits(server: ObjectServer, local: Untyped) -
     loader.close()  # hangs if it waits for the stalled requests
     server.inject = lambda _request: None
     assert rows(open_remote(server).loader(**options)) == rows(local.loader(**options))
+
+
+def test_a_stalled_request_delays_no_other_one(server: ObjectServer) -> None:
+    assert len(open_remote(server)) == sum(SIZES)  # caches the index
+    ds = open_remote(server)
+    first, last = SIZES[0] + 5, sum(SIZES) - 5
+    assert ds[last]["n"] == last
+    stalled = threading.Event()
+
+    def stall(request: Request) -> str | None:
+        if request.span is None or stalled.is_set():
+            return None
+        stalled.set()
+        return "stall"
+
+    server.inject = stall
+    reading = threading.Thread(target=lambda: ds[first + 300], daemon=True)
+    reading.start()
+    assert stalled.wait(SECONDS_TO_HANG)
+    time.sleep(0.01)  # until its thread waits for the response
+    numbers = range(first, first + 100, 20)
+    assert [ds[i]["n"] for i in numbers] == list(numbers)
+    assert reading.is_alive()
 
 
 @pytest.mark.parametrize("state", ["idle", "stalled"])

@@ -415,18 +415,16 @@ RangeRequests::ExtentPtr RangeRequests::in_flight(std::uint64_t id) const {
 std::optional<RangeRequest> RangeRequests::take(
     std::optional<std::chrono::milliseconds> patience) {
   if (fastrec::process_id() != process_id_) return std::nullopt;
-  const auto deadline = std::chrono::steady_clock::now() +
-                        patience.value_or(std::chrono::milliseconds(0));
   ExtentList entry(1);  // of in_flight_
   Released released;    // after the lock
   Lock lock(mutex_);
   ExtentPtr extent;
   bool is_late = false;
   while (!is_stopped_ && !(extent = next_queued())) {
-    if (is_late) return std::nullopt;
+    if (is_late && n_idle_ != 0) return std::nullopt;
     ++n_idle_;
     if (patience) {
-      is_late = queued_.wait_until(lock, deadline) == std::cv_status::timeout;
+      is_late = queued_.wait_for(lock, *patience) == std::cv_status::timeout;
     } else {
       queued_.wait(lock);
     }
@@ -444,9 +442,8 @@ std::optional<RangeRequest> RangeRequests::take(
   extent->place = entry.begin();
   in_flight_.splice(in_flight_.end(), entry);
   released.extents.swap(released_);
-  const bool is_queued = !demands_.empty() || (!hints_.empty() && has_room());
-  if (is_queued) wake_fetcher();
-  return RangeRequest{*extent, extent->id, is_queued && n_idle_ == 0};
+  if (!demands_.empty() || (!hints_.empty() && has_room())) wake_fetcher();
+  return RangeRequest{*extent, extent->id, n_idle_ == 0};
 }
 
 void RangeRequests::complete(std::uint64_t id, Bytes bytes, Owner owner) {

@@ -62,7 +62,8 @@ struct FileRange {
 
 struct RangeRequest : FileRange {
   std::uint64_t id = 0;
-  // Whether more requests are queued than fetchers wait for.
+  // Whether no fetcher waits for the next request. The range may take long, so others
+  // must not have to wait for its fetcher.
   bool needs_fetcher = false;
 };
 
@@ -122,7 +123,7 @@ class RangeRequests : public std::enable_shared_from_this<RangeRequests> {
   void set_memory_bytes(std::uint64_t memory_bytes);
 
   // For fetchers, on any thread. take() waits for a request; it returns nothing after
-  // stop(), or if `patience` is over. Releases bytes.
+  // stop(), or if `patience` is over and another fetcher waits. Releases bytes.
   std::optional<RangeRequest> take(std::optional<std::chrono::milliseconds> patience);
   // `owner` keeps `bytes` alive, which must be as many as requested: otherwise throws a
   // std::invalid_argument.

@@ -1,8 +1,8 @@
 """Threads that fetch ranges of remote files at the request of the core.
 
 The core requests ranges that it needs now or later (``src/cpp/file/range_requests.h``).
-Each thread fetches one range at a time. A thread starts if a request has to wait. Idle
-threads end. All threads end with the file table and at interpreter exit.
+Each thread fetches one range at a time. A thread starts if none is left to wait for the
+next request, which must not have to wait for a stalled one. Other idle threads end. All threads end with the file table and at interpreter exit.
 """
 
 from __future__ import annotations
