@@ -421,7 +421,7 @@ std::optional<RangeRequest> RangeRequests::take(
   ExtentPtr extent;
   bool is_late = false;
   while (!is_stopped_ && !(extent = next_queued())) {
-    if (is_late && n_idle_ != 0) return std::nullopt;
+    if (is_late && (n_idle_ != 0 || patience->count() == 0)) return std::nullopt;
     ++n_idle_;
     if (patience) {
       is_late = queued_.wait_for(lock, *patience) == std::cv_status::timeout;

@@ -123,7 +123,8 @@ class RangeRequests : public std::enable_shared_from_this<RangeRequests> {
   void set_memory_bytes(std::uint64_t memory_bytes);
 
   // For fetchers, on any thread. take() waits for a request; it returns nothing after
-  // stop(), or if `patience` is over and another fetcher waits. Releases bytes.
+  // stop(), or if `patience` is over and another fetcher waits. With a patience of 0, it
+  // does not wait. Releases bytes.
   std::optional<RangeRequest> take(std::optional<std::chrono::milliseconds> patience);
   // `owner` keeps `bytes` alive, which must be as many as requested: otherwise throws a
   // std::invalid_argument.
