@@ -3,7 +3,7 @@
     python benchmarks/remote.py [--rounds 5] [--links loopback 20ms slow]
 
 Whole epochs, in file order and shuffled, are compared with parallel ranged GETs of the
-same bytes by obstore (the bars: 80 % without a limit of the link, 90 % at 40 MB/s a
+same bytes by obstore (the bars: 80 % on a link without a limit, 90 % at 40 MB/s a
 connection, shuffled large records 50 %), and with a single stream, which is how the
 package `tfrecord` reads a file of fsspec. The server is another process, whose CPU time
 is not counted; it shares the CPUs. Rounds alternate all ways to read; the tables have

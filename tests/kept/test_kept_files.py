@@ -248,7 +248,7 @@ def epochs_on_a_full_disk(kept: Untyped, plain: Untyped) -> int:
     return len(caught)
 
 
-@pytest.mark.parametrize("call", ["pwrite", "truncate", "replace"])
+@pytest.mark.parametrize("call", ["pwrite", "ftruncate", "replace"])
 def test_a_full_disk_ends_keeping_with_a_warning(
     small: Untyped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:

@@ -9,6 +9,7 @@ Method
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,47 @@ def test_rows_of_another_dataset_are_an_error(ds: fr.Dataset, tmp_path: Path) ->
     assert n_kept(other.cache(directory).loader(16)) == 0
     with pytest.raises(ValueError, match="transforms differ"):
         n_kept(loader)
+
+
+def test_no_row_is_stored_in_a_directory_that_replaced_the_own_one(
+    ds: fr.Dataset, tmp_path: Path
+) -> None:
+    directory = tmp_path / "kept"
+    options: dict[str, Any] = {"num_threads": 0, "transform_threads": 0}
+    next(iter(ds.cache(directory).loader(16, **options)))  # keeps the first rows
+    again = fr.open(ds.files, features=SPECS).cache(directory)
+    batches = iter(again.loader(16, **options))
+    next(batches)  # opens the files, and stores nothing
+    shutil.rmtree(directory)
+    plus = ds.with_transform(lambda b: {"label": b["label"] + 1000}, cache_key="plus")
+    other = plus.cache(directory)
+    for _ in itertools.islice(other.loader(16, **options), 2):
+        pass
+    assert len([*batches]) == N // 16
+    for _ in range(2):
+        labels = [batch["label"] for batch in other.loader(16, **options)]
+        np.testing.assert_array_equal(np.concatenate(labels), np.arange(N) + 1000)
+
+
+def test_rows_are_those_of_the_files_and_not_of_their_copies(tmp_path: Path) -> None:
+    path = tmp_path / "rows.tfrecord.gz"
+    fr.write(path, {"label": np.arange(N)}, features=SPECS, compression="GZIP")
+    for expected, copies in ((0, "one"), (N, "other")):
+        ds = fr.open(path, features=SPECS, cache_dir=tmp_path / copies)
+        assert n_kept(ds.cache(tmp_path / "kept").loader(16)) == expected
+
+
+def test_selected_columns_are_the_same_in_every_epoch(tmp_path: Path) -> None:
+    columns = {"a": np.arange(N), "b": -np.arange(N)}
+    fr.write(tmp_path / "rows.tfrecord", columns)
+    ds = fr.open(tmp_path / "rows.tfrecord", features=dict.fromkeys("ab", "int64"))
+    cached = ds.with_transform(lambda b: b, cache_key="same").cache(tmp_path / "kept")
+    loader = cached.select_columns(["b", "a"]).loader(16)
+    wrong = cached.select_columns(["b", "c"]).loader(16)
+    for _ in range(3):
+        assert {tuple(batch) for batch in loader} == {("b", "a")}
+        with pytest.raises(KeyError, match="'c'"):
+            next(iter(wrong))
 
 
 @pytest.mark.parametrize("how", ["replaced", "rewritten"])

@@ -7,12 +7,13 @@
 
 #include "base/bytes.h"
 #include "base/prefetch.h"
+#include "batch/placement.h"
 
 namespace fastrec {
 namespace {
 
 // Rows to copy and verify at once, before their fields are copied from the CPU's cache.
-constexpr std::size_t kBlockRows = 64, kBlockBytes = std::size_t{16} << 10;
+constexpr std::size_t kChunkRows = 64, kChunkBytes = std::size_t{16} << 10;
 
 // Of a row; the CPU itself reads longer rows ahead.
 constexpr std::size_t kPrefetchedBytes = 512, kPrefetchedRows = 8;
@@ -53,21 +54,20 @@ void copy_field(const std::uint8_t* from, std::size_t stride, std::size_t n, aut
 template <std::size_t kSize>
 using Constant = std::integral_constant<std::size_t, kSize>;
 
-std::size_t padded_size(std::size_t size) {
-  return (size + Block::kAlignment - 1) / Block::kAlignment * Block::kAlignment;
-}
-
-// A batch without rows, and with room for `n_rows`. Fields are small, so that they share
-// a block.
+// A batch without rows, and with room for `n_rows`.
 Batch batch_of(std::size_t n_rows, std::span<const RowField> fields, BlockPool* pool) {
-  std::size_t n_bytes = Block::kAlignment;
-  for (const RowField& field : fields) n_bytes += padded_size(n_rows * field.size);
+  Placement placement(pool->shared_from_this());
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    placement.add(i, n_rows * fields[i].size);
+  }
+  placement.divide();
   Batch batch;
-  batch.blocks.push_back(pool->take(n_bytes));
-  std::uint8_t* next = batch.blocks.front()->data();
-  for (const RowField& field : fields) {
-    batch.columns.emplace_back().values.data = next;
-    next += padded_size(n_rows * field.size);
+  for (const std::size_t n_bytes : placement.block_bytes()) {
+    batch.blocks.push_back(pool->take(n_bytes));
+  }
+  for (const Placement::Place& place : placement.places()) {
+    std::uint8_t* const begin = batch.blocks[place.block]->data();
+    batch.columns.emplace_back().values = {begin + place.offset, place.block};
   }
   return batch;
 }
@@ -78,23 +78,23 @@ Batch gather_rows(const RowTable& table, std::span<const std::int64_t> numbers,
                   std::span<const RowField> fields, BlockPool* pool, bool* is_kept) {
   Batch batch = batch_of(numbers.size(), fields, pool);
   const std::size_t stride = table.row_bytes - RowTable::kChecksumBytes;
-  const std::size_t block_rows =
-      std::clamp<std::size_t>(kBlockBytes / table.row_bytes, 1, kBlockRows);
-  std::vector<std::uint8_t> block(block_rows * stride);
+  const std::size_t chunk_rows =
+      std::clamp<std::size_t>(kChunkBytes / table.row_bytes, 1, kChunkRows);
+  std::vector<std::uint8_t> chunk(chunk_rows * stride);
   for (std::size_t i = 0; i < numbers.size();) {
-    const std::size_t end = std::min(i + block_rows, numbers.size());
-    std::size_t n = 0;  // rows in the block
+    const std::size_t end = std::min(i + chunk_rows, numbers.size());
+    std::size_t n = 0;  // rows in the chunk
     for (; i < end; ++i) {
       const std::size_t ahead = i + kPrefetchedRows;
-      if (ahead < numbers.size() && numbers[ahead] != numbers[ahead - 1] + 1) {
+      if (ahead < numbers.size() && numbers[ahead] - 1 != numbers[ahead - 1]) {
         prefetch_row(table, numbers[ahead]);
       }
-      is_kept[i] = copy_fields(table, numbers[i], block.data() + n * stride);
+      is_kept[i] = copy_fields(table, numbers[i], chunk.data() + n * stride);
       n += is_kept[i];
     }
     for (std::size_t column = 0; column < fields.size(); ++column) {
       const RowField& field = fields[column];
-      const std::uint8_t* from = block.data() + field.offset - RowTable::kChecksumBytes;
+      const std::uint8_t* from = chunk.data() + field.offset - RowTable::kChecksumBytes;
       std::uint8_t* target =
           batch.columns[column].values.data + batch.n_rows * field.size;
       if (field.size == 8) {

@@ -55,6 +55,11 @@ class RowColumns {
       fields_.push_back({offset, static_cast<std::size_t>(std::accumulate(
                                      shape.begin(), shape.end(), dtype.itemsize(),
                                      std::multiplies<>()))});
+      const RowField& field = fields_.back();
+      if (offset < RowTable::kChecksumBytes || offset > row_bytes ||
+          field.size > row_bytes - offset) {
+        throw py::value_error("a column must be in the row, after the checksum");
+      }
       maker_.add(ColumnSpec(), name, dtype, shape, false);
     }
   }

@@ -208,17 +208,22 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
 void FileTable::will_need(std::span<const FileRange> ranges) noexcept {
   try {
     std::vector<FileRange> remote;
+    remote.reserve(ranges.size());
     for (const FileRange& range : ranges) {
-      const std::shared_ptr<const FileView> view = open(range.file);
-      if (view->requests() == nullptr) {
-        view->will_need(range.begin, range.n_bytes());
-      } else if (range.end <= view->size()) {
-        remote.push_back(range);
+      try {
+        const std::shared_ptr<const FileView> view = open(range.file);
+        if (view->requests() == nullptr) {
+          view->will_need(range.begin, range.n_bytes());
+        } else if (range.end <= view->size()) {
+          remote.push_back(range);
+        }
+      } catch (const std::exception&) {
+        continue;  // the thread that reads these bytes reports it
       }
     }
     if (!remote.empty()) requests_->read_ahead(remote);
-  } catch (const std::exception&) {
-    return;  // the thread that reads these bytes reports it
+  } catch (const std::bad_alloc&) {
+    return;
   }
 }
 

@@ -131,7 +131,7 @@ class RangeRequests : public std::enable_shared_from_this<RangeRequests> {
   void complete(std::uint64_t id, Bytes bytes, Owner owner);
   void fail(std::uint64_t id, std::exception_ptr failure);
 
-  // Ends all waits: copy() throws a std::runtime_error. Has no effect in a forked child,
+  // Ends all waits: read() throws a std::runtime_error. Has no effect in a forked child,
   // which has no fetchers.
   void stop();
 
@@ -144,7 +144,7 @@ class RangeRequests : public std::enable_shared_from_this<RangeRequests> {
   Counts counts() const;
 
  private:
-  // kAbsent: not in extents_.
+  // kAbsent: not in extents_, not even as failed.
   enum class State : std::uint8_t { kAbsent, kQueued, kInFlight, kFilled, kFailed };
 
   struct Extent;

@@ -1,9 +1,8 @@
-// RowFile: a mapped file of rows, such as one column of a dataset -> copies of its rows,
-// with their checksums.
+// RowFile: a mapped file of rows -> copies of its rows, with their checksums.
 //
-// A row is stored before its checksum. So a row that a killed process or a full disk
-// left incomplete, or that a disk changed, does not match its checksum, and neither does
-// a row that was read in place of another: the checksum starts with the row's number.
+// A row that a killed process or a full disk left incomplete, or that a disk changed, does
+// not match its checksum, and neither does a row that was read in place of another: the
+// checksum starts with the row's number.
 #pragma once
 
 #include <cstdint>

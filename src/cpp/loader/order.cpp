@@ -95,7 +95,9 @@ void BlockOrder::upcoming(std::span<const std::uint64_t> positions,
     const std::uint64_t round = cell / n_rows_, row = cell % n_rows_;
     if (round == 0 && row == 0) add(lane);
     const bool is_due = row == lane * n_rows_ / (2 * n_lanes_);
-    if (is_due && round + 1 < n_rounds_) add((round + 1) * n_lanes_ + lane);
+    const std::uint64_t next = (round + 1) * n_lanes_ + lane;  // block of this lane
+    // The last blocks may have no positions, only records that others map to.
+    if (is_due && (round + 1) * n_rows_ * n_lanes_ + lane < n_records_) add(next);
   }
 }
 

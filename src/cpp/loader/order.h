@@ -33,8 +33,8 @@ class Order {
   // of the files, so one rank should read all of it.
   virtual std::uint64_t n_lanes() const noexcept { return 1; }
 
-  // Appends ranges of records that are read at or soon after `positions`, and that are
-  // long enough to prefetch as a whole.
+  // Appends ranges of records that are read at or soon after `positions`, and that should
+  // be prefetched as a whole.
   virtual void upcoming(std::span<const std::uint64_t> positions,
                         std::vector<RecordRange>* ranges) const;
 };

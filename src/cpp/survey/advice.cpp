@@ -9,6 +9,9 @@
 namespace fastrec {
 namespace {
 
+// Larger records are not copied for a hint.
+constexpr std::size_t kMisreadBytes = std::size_t{16} << 20;
+
 // Whether `fault` is about a byte string that another spec may read.
 bool is_misread(const ColumnSpec& spec, const Fault& fault) {
   if (spec.section == Section::kLists) return false;
@@ -69,7 +72,7 @@ Error explain(const Schema& schema, const Fault& fault, Bytes record) {
     }
     return error;
   }
-  if (is_misread(spec, fault)) {
+  if (record.size() <= kMisreadBytes && is_misread(spec, fault)) {
     error.misread = {std::string(as_text(record)), spec.tensor_shape,
                      name_of(spec.dtype)};
   }

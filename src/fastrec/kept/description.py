@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fastrec.kept.store import checksums, described, part_types
+from fastrec.kept.store import VERSION, checksums, described, part_types
+from fastrec.printable import printable
 
 
 def descriptions(directory: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -27,6 +28,12 @@ def _description(directory: Path) -> dict[str, Any]:
     """Return the rows, columns, features and transforms; empty without kept rows."""
     if (key := described(directory)) is None:
         return {}
+    if key["version"] != VERSION:
+        raise ValueError(
+            f"{printable(str(directory))} keeps rows in the format {key['version']}, which "
+            f"this version of fastrec cannot read (its own is {VERSION}); delete the "
+            "directory to decode the rows again"
+        )
     n_kept = int((checksums(directory, key) != 0).sum())
     columns: dict[str, dict[str, Any]] = {}
     for name, (levels, parts) in key["columns"].items():

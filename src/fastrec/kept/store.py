@@ -205,7 +205,10 @@ def checksums(directory: Path, described: Mapping[str, Any]) -> npt.NDArray[np.u
     """Return the checksum of each row; 0 if it is not kept."""
     table, n = table_type(part_types(described["columns"])), described["n_rows"]
     first = len(_header(table, n + 1))
-    rows = np.memmap(directory / TABLE, table, "r", first, (n + 1,))
+    try:
+        rows = np.memmap(directory / TABLE, table, "r", first, (n + 1,))
+    except (OSError, ValueError) as error:
+        raise _damaged(directory) from error
     return np.asarray(rows["checksum"][:n])
 
 
@@ -309,13 +312,19 @@ class _File:
 
     _descriptor = -1
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], *shape: int) -> None:
+    def __init__(
+        self, path: Path, dtype: np.dtype[Any], *shape: int, is_writable: bool
+    ) -> None:
         self._path = path
         self._dtype, self._shape = dtype, shape  # of a row or an item
         self.n_bytes = math.prod(shape) * dtype.itemsize
         self.first = len(_header(dtype, 0, *shape))
-        self.mapped = _core.RowFile(os.fspath(path))
+        if is_writable:
+            # Opened now: another process may put other rows in a new file of this name.
+            flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+            self._descriptor = os.open(path, flags)
         self._n_mapped = 0  # items that were there at the last mapping
+        self._map()
         self._lock = threading.Lock()  # guards the chunk
         self._chunk = range(0)  # the items that this process may store
 
@@ -334,14 +343,17 @@ class _File:
             file.write(_header(dtype, n, *shape))
             file.truncate(file.tell() + n * math.prod(shape) * dtype.itemsize)
 
+    def _map(self) -> None:
+        n_bytes = self._path.stat().st_size - self.first
+        self.mapped = _core.RowFile(os.fspath(self._path))
+        self._n_mapped = n_bytes // max(1, self.n_bytes)
+
     def read(
         self, numbers: _Numbers, runs: _Numbers, pool: _core.BlockPool
     ) -> tuple[Part, npt.NDArray[np.uint32]]:
         """Return the runs of rows, and their checksums."""
-        if (end := int(runs.max(initial=0))) > self._n_mapped:
-            # The file has grown, and may grow further before it is mapped.
-            self._n_mapped = end
-            self.mapped = _core.RowFile(os.fspath(self._path))
+        if int(runs.max(initial=0)) > self._n_mapped:
+            self._map()  # the file has grown
         splits = offsets_from(runs[:, 1] - runs[:, 0])
         n = int(splits[-1])
         memory: Any = pool.take(max(1, n * self.n_bytes))
@@ -372,16 +384,13 @@ class _File:
     def _new_chunk(self, n_min: int) -> range:
         """Append a chunk to the file; return the numbers of its items."""
         n_bytes = max(1, self.n_bytes)
-        begin = (self._path.stat().st_size - self.first) // n_bytes
+        begin = (os.fstat(self._descriptor).st_size - self.first) // n_bytes
         end = begin + max(n_min, _CHUNK_BYTES // n_bytes)
-        os.truncate(self._path, self.first + end * n_bytes)
+        os.ftruncate(self._descriptor, self.first + end * n_bytes)
         self._write(_header(self._dtype, end, *self._shape), 0)
         return range(begin, end)
 
     def _write(self, data: Any, offset: int) -> None:
-        if self._descriptor < 0:
-            flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
-            self._descriptor = os.open(self._path, flags)
         rest = memoryview(data).cast("B")
         while rest:
             n = os.pwrite(self._descriptor, rest, offset)
@@ -397,9 +406,10 @@ class _Files:
         self.is_writable = os.access(directory / DESCRIPTION, os.W_OK)
         self._types = part_types(columns)
         self._table = table_type(self._types)
-        self._rows = _File(directory / TABLE, self._table)
+        mode = {"is_writable": self.is_writable}
+        self._rows = _File(directory / TABLE, self._table, **mode)
         self._files = {
-            each.stem: _File(each.path(directory), each.dtype, *each.shape)
+            each.stem: _File(each.path(directory), each.dtype, *each.shape, **mode)
             for each in self._types
             if not each.is_small
         }

@@ -14,7 +14,7 @@ from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.errors import CorruptionError
 from fastrec.features.schema import Schema
-from fastrec.kept.key import Kept
+from fastrec.kept.key import Kept, only
 from fastrec.kept.store import RowStore
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.selection import Numbers, numbers_at
@@ -39,31 +39,32 @@ class KeptRows:
         self._readings = np.array([of_files[first] for first in ends[:-1]])
         self.readings = readings
         self.stores: list[RowStore | None] = [None] * len(readings)
-        versions = self.check_unchanged(range(len(of_files)))
+        # What the index has, and not one that another dataset builds later.
+        self._versions = [scan.version for scan in files.scans()]
+        self.check_unchanged(range(len(of_files)))
         for reading, run in zip(self._readings, itertools.pairwise(ends), strict=True):
             if (kept := readings[reading].kept) is None:
                 continue
             is_one = len(self._readings) == 1
             of_run = files if is_one else files.part(range(*run))
-            key = _key(kept, readings[reading].schema, of_run, versions[slice(*run)])
+            key = _key(kept, readings[reading].schema, of_run)
             if (store := self.stores[reading]) is None:
                 self.stores[reading] = _store(source, kept.directory, key)
             else:  # datasets that are joined more than once
                 store.check(key)
 
-    def check_unchanged(self, numbers: Sequence[int]) -> npt.NDArray[np.int64]:
-        """Return versions of files; raise an error if one changed after it was indexed."""
-        files, scans = self._source.files, self._source.files.scans()
+    def check_unchanged(self, numbers: Sequence[int]) -> None:
+        """Raise an error if one of these files changed after it was indexed."""
+        files = self._source.files
         versions = versions_of([files.paths[i] for i in numbers])
         for i, version in zip(numbers, versions.tolist(), strict=True):
-            if scans[i].version != tuple(version):
+            if self._versions[i] != tuple(version):
                 raise CorruptionError(
                     "the file changed after it was indexed, and rows of both versions "
                     "must not be kept; open the dataset again",
                     files.files[i],
                     code="file_changed",
                 )
-        return versions
 
     def check_records(self, records: Numbers) -> None:
         """Raise an error if a file of these records changed after it was indexed."""
@@ -80,7 +81,7 @@ class KeptRows:
         assert store is not None
         batch, is_kept = store.gather(rows, kept.delivered, pool)
         is_whole = np.count_nonzero(is_kept) == len(records)  # faster than all()
-        return batch if batch and is_whole else None
+        return only(batch, kept.delivered) if batch and is_whole else None
 
     def find(
         self, records: Numbers, pool: _core.BlockPool
@@ -114,13 +115,11 @@ def _store(source: Source, directory: str, key: dict[str, Any]) -> RowStore:
     return store
 
 
-def _key(
-    kept: Kept, schema: Schema, files: FileSet, versions: npt.NDArray[np.int64]
-) -> dict[str, Any]:
+def _key(kept: Kept, schema: Schema, files: FileSet) -> dict[str, Any]:
     """Return what identifies the rows that are kept of these files, as JSON."""
     digest = hashlib.blake2b(digest_size=16)
     files.add_to(digest)
-    digest.update(versions.tobytes())
+    digest.update(versions_of(files.files).tobytes())  # not of their copies
     features = {
         str(name): [schema._row_type(name), repr(spec)] for name, spec in schema.items()
     }

@@ -100,7 +100,6 @@ class FileSet:
         self._paths: list[str] | None = None
         # The indexes of a part, keyed by whether they contain payload checksums.
         self._indexes: dict[bool, _core.Indexes] = {}
-        self._found: index.FileIndexes | None = None  # requested by `formats`
         self._n_renewals = 0  # number of times stale indexes were rebuilt
         self._joined: tuple[list[_core.Indexes], _core.Indexes] | None = None
         self._walked: dict[int, _core.Index] = {}
@@ -111,6 +110,7 @@ class FileSet:
         self.lock = threading.RLock()
         self._table: _core.FileTable | None = None
         self.readers: RangeReaders | None = None  # set with the table
+        self._found: index.FileIndexes | None = None  # requested by `formats`
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._given_parts:

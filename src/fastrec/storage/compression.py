@@ -101,7 +101,8 @@ def contents_of(
 def sampled_contents(files: Sequence[str], known: Sequence[Content]) -> list[Content]:
     """Return the compression of each file, detected in a sample of files per suffix.
 
-    `known` is the compression of each file, or "auto" if it is unknown. If the compression differs within a sample, all files with that suffix are opened.
+    `known` is the compression of each file, or "auto" if it is unknown. If the
+    compression differs within a sample, all files with that suffix are opened.
     """
     groups: dict[str, list[int]] = {}
     for i in [i for i, content in enumerate(known) if content == "auto"]:

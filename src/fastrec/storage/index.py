@@ -85,7 +85,7 @@ def n_optional_attempts(paths: Sequence[str]) -> int:
     """Return how often to request an optional index next to files; 0 if it is useless.
 
     The indexes of many listed objects show that they are plain. Without them, each
-    object must be requested. So it is worth a second attempt for more objects.
+    object must be requested. So there is one attempt for each 64 objects, up to 4.
     """
     known = [p for p in paths if isinstance(p, RemotePath) and p.entry is not None]
     n_listed = sum(memoryview(path.beginning).nbytes == 0 for path in known)

@@ -2,7 +2,8 @@
 
 The core requests ranges that it needs now or later (``src/cpp/file/range_requests.h``).
 Each thread fetches one range at a time. A thread starts if none is left to wait for the
-next request, which must not have to wait for a stalled one. Other idle threads end. All threads end with the file table and at interpreter exit.
+next request, which must not have to wait for a stalled one. Other idle threads end. All
+threads end with the file table and at interpreter exit.
 """
 
 from __future__ import annotations
