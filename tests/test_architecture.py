@@ -70,7 +70,7 @@ LINES = {
     "src/cpp/crc32c": 1058,
     "src/cpp/decode": 3370,
     "src/cpp/encode": 834,
-    "src/cpp/file": 2253,
+    "src/cpp/file": 2254,
     "src/cpp/loader": 2668,
     "src/cpp/record": 3907,
     "src/cpp/survey": 1162,

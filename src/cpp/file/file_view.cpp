@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <new>
 #include <utility>
 
 namespace fastrec {
@@ -210,13 +211,12 @@ void FileTable::will_need(std::span<const FileRange> ranges) noexcept {
     std::vector<FileRange> remote;
     remote.reserve(ranges.size());
     for (const FileRange& range : ranges) {
+      if (io_of(range.file) == Io::kRanges) {
+        if (range.end <= requests_->identity(range.file).size) remote.push_back(range);
+        continue;
+      }
       try {
-        const std::shared_ptr<const FileView> view = open(range.file);
-        if (view->requests() == nullptr) {
-          view->will_need(range.begin, range.n_bytes());
-        } else if (range.end <= view->size()) {
-          remote.push_back(range);
-        }
+        open(range.file)->will_need(range.begin, range.n_bytes());
       } catch (const std::exception&) {
         continue;  // the thread that reads these bytes reports it
       }
@@ -229,7 +229,7 @@ void FileTable::will_need(std::span<const FileRange> ranges) noexcept {
 
 std::shared_ptr<const FileView> FileTable::view_of(
     std::size_t index, std::uint64_t mapped_bytes_min) const {
-  const Io io = ios_.size() == 1 ? ios_[0] : ios_[index];
+  const Io io = io_of(index);
   if (io == Io::kRanges) {
     return std::make_shared<const FileView>(name(index), requests_, index);
   }

@@ -186,6 +186,7 @@ class FileTable {
   static constexpr std::size_t kMaxDescriptors = 48;
   static constexpr std::size_t kMaxMappings = 4096;
 
+  Io io_of(std::size_t index) const { return ios_[ios_.size() == 1 ? 0 : index]; }
   std::shared_ptr<const FileView> keep(std::size_t index,
                                        std::shared_ptr<const FileView> view,
                                        std::shared_ptr<const FileView>* evicted);

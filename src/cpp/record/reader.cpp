@@ -12,8 +12,8 @@
 namespace fastrec {
 namespace {
 
-// Block sizes. A copy of mapped bytes should stay in the L2 cache; pread() reads more
-// to amortize the system call.
+// Block sizes. A copy of mapped or fetched bytes should stay in the L2 cache; pread()
+// reads more to amortize the system call.
 constexpr std::uint64_t kMappedBlockBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kPreadBlockBytes = std::uint64_t{512} << 10;
 
@@ -230,7 +230,7 @@ bool RecordReader::gather_ranges(RangeRequests* requests) {
     }
     const auto lengths = std::span(frames_->lengths).subspan(n, next.count);
     n_bytes += next.n_bytes();
-    if (view->requests() == nullptr || n_bytes > kGatheredBytes ||
+    if (view->requests() == nullptr || n_bytes > kMappedBlockBytes ||
         next.begin > next.end || next.end > view->size() ||
         std::ranges::max(lengths) > payload_bytes_max_) {
       break;
@@ -239,7 +239,7 @@ bool RecordReader::gather_ranges(RangeRequests* requests) {
     n += next.count;
   }
   if (ranges.size() < 2) return false;
-  const MutableBytes room = buffer_.room(kGatheredBytes);
+  const MutableBytes room = buffer_.room(kMappedBlockBytes);
   n_bytes = 0;
   ranges.resize(requests->copy(ranges, room));
   for (const FileRange& range : ranges) {
