@@ -19,8 +19,6 @@
 namespace fastrec {
 namespace {
 
-constexpr std::uint64_t kFirst = 5;  // bytes before row 0
-
 class RowFileTest : public ::testing::Test {
  protected:
   RowFileTest() {
