@@ -72,7 +72,7 @@ LINES = {
     "src/cpp/encode": 834,
     "src/cpp/file": 2254,
     "src/cpp/loader": 2668,
-    "src/cpp/record": 3907,
+    "src/cpp/record": 3897,
     "src/cpp/survey": 1162,
     "src/cpp/wire": 2206,
     "src/fastrec": 3670,

@@ -38,7 +38,7 @@ std::shared_ptr<RangeRequests> make_requests(std::vector<FileIdentity> versions,
       RangeLimits{.memory_bytes = memory_bytes}, std::move(versions)));
 }
 
-// Returns None if there is no request within `patience_ms`, and another thread waits.
+// Returns None if no request comes within `patience_ms` while another thread waits.
 std::optional<RangeRequest> take(RangeRequests& requests,
                                  std::optional<int> patience_ms) {
   std::optional<std::chrono::milliseconds> patience;

@@ -26,14 +26,9 @@ struct Place {
 };
 
 // Consecutive records of a file, in contiguous frames.
-struct FrameRun {
-  std::size_t file = 0;
-  std::uint64_t first_record = 0;    // index in the file
-  std::size_t count = 0;             // records
-  std::uint64_t begin = 0, end = 0;  // bytes of the file
-
-  std::uint64_t n_bytes() const noexcept { return end - begin; }
-  FileRange range() const noexcept { return {file, begin, end}; }
+struct FrameRun : FileRange {
+  std::uint64_t first_record = 0;  // index in the file
+  std::size_t count = 0;           // records
 };
 
 struct FrameRuns {
@@ -44,12 +39,7 @@ struct FrameRuns {
   std::size_t size() const noexcept { return lengths.size(); }
 
   // The bytes of each run.
-  std::vector<FileRange> ranges() const {
-    std::vector<FileRange> found;
-    found.reserve(runs.size());
-    for (const FrameRun& run : runs) found.push_back(run.range());
-    return found;
-  }
+  std::vector<FileRange> ranges() const { return {runs.begin(), runs.end()}; }
 
   void clear() noexcept {
     runs.clear();
@@ -91,7 +81,7 @@ struct FrameRuns {
         return last;
       }
     }
-    return runs.emplace_back(FrameRun{file, record, 0, begin, begin});
+    return runs.emplace_back(FrameRun{{file, begin, begin}, record, 0});
   }
 };
 

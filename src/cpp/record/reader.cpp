@@ -235,7 +235,7 @@ bool RecordReader::gather_ranges(RangeRequests* requests) {
         std::ranges::max(lengths) > payload_bytes_max_) {
       break;
     }
-    ranges.push_back(next.range());
+    ranges.push_back(next);
     n += next.count;
   }
   if (ranges.size() < 2) return false;
