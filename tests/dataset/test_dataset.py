@@ -90,6 +90,32 @@ def test_views_read_other_columns_of_the_same_records(ds: Untyped) -> None:
         ds.select_columns(["absent"])
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["steps"], ["steps/a", "steps/b/c", "steps/b/d"]),
+        (["steps/b", "n"], ["steps/b/c", "steps/b/d", "n"]),
+        (["steps/b/d", "steps"], ["steps/b/d", "steps/a", "steps/b/c"]),
+        (["n", "n/x"], ["n", "n/x"]),
+        ([b"steps"], [b"steps"]),
+    ],
+    ids=str,
+)
+def test_a_prefix_selects_the_columns_below_it(
+    ds: Untyped, names: list[Untyped], expected: list[Untyped]
+) -> None:
+    features = ["steps/a", "n", "steps/b/c", "n/x", "steps/b/d", b"steps", b"steps/e"]
+    nested = ds.with_features({name: fr.VarLen("int64") for name in features})
+    assert nested.select_columns(names).column_names == expected
+
+
+def test_only_whole_names_are_prefixes(ds: Untyped) -> None:
+    nested = ds.with_features({"steps/a": fr.VarLen("int64")})
+    for name in ("step", "steps/", "", b"steps"):
+        with pytest.raises(KeyError, match="no column"):
+            nested.select_columns([name])
+
+
 @pytest.mark.parametrize("n_good", [0, 1, 63, 64, 130])
 def test_intact_rows_before_a_damaged_payload_are_delivered(
     write: Write, n_good: int

@@ -117,6 +117,27 @@ def test_columns_must_exist(ds: Untyped, tmp_path: Path) -> None:
         next(iter(kept.loader(5, **ALONE)))
 
 
+def nested(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"n": batch["n"], "a/n": batch["n"], "a/m": batch["n"] * 2}
+
+
+def test_prefixes_select_kept_columns(ds: Untyped, tmp_path: Path) -> None:
+    spec = fr.FixedLenSequence((), "int64", key="n", lengths="a/lengths")
+    kept = ds.with_features({"a/n": spec, "n": "int64"}).cache(tmp_path / "1", ["a"])
+    assert list(kept[:2]) == ["a/n", "a/lengths"]
+    assert list(kept.select_columns(["a"])[:2]) == ["a/n", "a/lengths"]
+    with pytest.raises(KeyError, match=r"no column 'a/lengths'; the dataset has 'a/n'"):
+        kept.select_columns(["a/lengths"])
+    ds = ds.with_transform(nested, cache_key="1")
+    kept = ds.cache(tmp_path / "2", ["a/m", "n", "a/n"])
+    assert list(kept.select_columns(["a"])[:2]) == ["a/m", "a/n"]
+    kept = ds.cache(tmp_path / "3")  # whose columns are known when rows are read
+    with pytest.raises(
+        KeyError, match=r"no column 'a'; the batch has 'n', 'a/n', 'a/m'"
+    ):
+        kept.select_columns(["a"])[:2]
+
+
 def test_features_are_chosen_before_rows_are_kept(ds: Untyped, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"call with_features\(\) before cache\(\)"):
         ds.cache(tmp_path).with_features({"n": "int64"})

@@ -425,6 +425,13 @@ class Dataset:
 
         Other columns are not decoded, and transforms do not receive them.
 
+        Parameters
+        ----------
+        names : sequence of str
+            Names of columns, or prefixes: ``"steps"`` selects all columns ``"steps/..."``
+            if there is no column ``"steps"``. After a `cache` of transforms, prefixes
+            require ``columns=`` in `cache`.
+
         Raises
         ------
         KeyError
@@ -483,7 +490,7 @@ class Dataset:
             rows are kept. Joined datasets have a directory in it for each. A directory
             that cannot be written is only read.
         columns : sequence of str, optional
-            The columns to keep and to return; by default all.
+            The columns to keep and to return, as in `select_columns`; by default all.
 
         Raises
         ------

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open as open_files
 from fastrec.errors import SchemaError
 from fastrec.features.image import Image
-from fastrec.features.schema import Features, Schema, as_schema_or_names
+from fastrec.features.schema import Features, Schema, as_schema_or_names, expanded
 from fastrec.hints import checked_names, no_column
 from fastrec.on_error import ErrorPolicy
 from fastrec.options import Limits
@@ -145,17 +145,8 @@ def _schema(
             )
         return schema
     columns = found.columns()
-    chosen = list(columns) if names is None else _chosen(names, list(columns))
+    chosen = expanded(columns if names is None else names, columns)
+    if missing := [name for name in chosen if name not in columns]:
+        raise SchemaError(no_column(missing[0], columns, "the dataset", "feature"))
     class_names = found.class_names(columns, chosen)
     return schema_of(columns, chosen, images, class_names, str(found))
-
-
-def _chosen(names: Iterable[str | bytes], columns: Sequence[str]) -> list[str]:
-    """Return the selected columns; the name of a dict selects all columns in it."""
-    chosen: dict[str, None] = {}
-    for name in names:
-        below = [c for c in columns if c == name or c.startswith(f"{name!s}/")]
-        if not below:
-            raise SchemaError(no_column(name, columns, "the dataset", "feature"))
-        chosen |= dict.fromkeys(below)
-    return list(chosen)

@@ -424,6 +424,21 @@ def as_schema_or_names(
     return None, names
 
 
+def expanded(names: Iterable[Any], columns: Iterable[Any]) -> list[Any]:
+    """Return `names`; a prefix of columns "prefix/..." becomes these columns, in order.
+
+    A name that is a column stays, like a name that is neither.
+    """
+    known, found = dict.fromkeys(columns), dict[Any, None]()
+    for name in names:
+        below = [name]
+        if isinstance(name, str) and name not in known:
+            prefix = f"{name}/"
+            below = [c for c in known if isinstance(c, str) and c.startswith(prefix)]
+        found |= dict.fromkeys(below or [name])
+    return list(found)
+
+
 def as_schema(features: object) -> Schema:
     """Return `features` as a nonempty Schema, or raise a SchemaError."""
     schema = features if isinstance(features, Schema) else Schema(_checked(features))

@@ -15,7 +15,7 @@ from fastrec.errors import CorruptionError
 from fastrec.features import infer
 from fastrec.features.fixed import any_width_columns, without_padding
 from fastrec.features.image import encoded_of
-from fastrec.features.schema import Schema, check_columns
+from fastrec.features.schema import Schema, check_columns, expanded
 from fastrec.hints import no_column
 from fastrec.kept.key import Kept
 from fastrec.on_error import ErrorPolicy
@@ -48,9 +48,11 @@ class Reading:
         """Return a reading of the features `names`, or of the columns of kept rows."""
         kept, schema = self.kept, self.schema
         known: Collection[Any] = schema
-        if kept and (kept.columns is not None or kept.transforms):
-            # Transforms may return any columns.
+        if kept and kept.transforms:  # which may return any columns
             known = names if kept.columns is None else kept.columns
+        elif kept and kept.columns is not None:  # kept lengths are not in the schema
+            known = [name for name in kept.columns if name in schema]
+        names = expanded(names, known)
         if missing := [name for name in names if name not in known]:
             raise KeyError(no_column(missing[0], known, "the dataset"))
         if kept and kept.transforms:
