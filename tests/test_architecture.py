@@ -81,7 +81,7 @@ LINES = {
     "src/fastrec/cli": 4038,
     "src/fastrec/compat": 587,
     "src/fastrec/convert": 1099,
-    "src/fastrec/dataset": 1835,
+    "src/fastrec/dataset": 1988,
     "src/fastrec/example": 1069,
     "src/fastrec/features": 2761,
     "src/fastrec/kept": 726,

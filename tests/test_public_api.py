@@ -108,6 +108,7 @@ MEMBERS = {
         "select_columns",
         "shard",
         "split",
+        "statistics",
         "with_features",
         "with_transform",
     ],

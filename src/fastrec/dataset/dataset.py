@@ -22,6 +22,7 @@ from fastrec.dataset.records import (
     record_numbers,
     record_range,
 )
+from fastrec.dataset.statistics import numbers_in, quantile_keys, statistics_of
 from fastrec.display import as_text, table
 from fastrec.errors import Error, SchemaError, hint_by_number
 from fastrec.features.fixed import any_width_columns
@@ -437,11 +438,7 @@ class Dataset:
         KeyError
             If the schema has no such column.
         """
-        if isinstance(names, (str, bytes)):
-            raise TypeError(f"select_columns() requires a list of names, got {names!r}")
-        if not len(names):
-            raise ValueError("select_columns() requires at least one name")
-
+        _check_names("select_columns()", names)
         return Dataset(self._source.with_columns(names), self._transforms)
 
     def with_transform(
@@ -686,14 +683,86 @@ class Dataset:
         >>> labels = ds.column("label")  # doctest: +SKIP
         >>> cats = ds.select(labels == 3)  # doctest: +SKIP
         """
+        return self._columns([name])[name]
+
+    def statistics(
+        self, columns: Sequence[str], *, quantiles: Sequence[float] = (0.01, 0.99)
+    ) -> dict[str, dict[str, npt.NDArray[Any]]]:
+        """Return statistics of columns of numbers, to normalise them.
+
+        Reads all records once, in parallel, and holds these columns in memory. Other
+        columns are not decoded if there are no transforms.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Columns of bool, integer or floating-point numbers.
+        quantiles : sequence of float, default (0.01, 0.99)
+            Quantiles to compute, 0 to 1, with linear interpolation.
+
+        Returns
+        -------
+        dict
+            For each column, a dict of ndarrays: ``"count"``, the number of items, an
+            int64 of shape ``()``; ``"mean"``, ``"std"``, ``"min"``, ``"max"`` and a key
+            for each quantile, such as ``"q01"`` and ``"q99"`` or ``"q99.9"``, float64 of
+            the shape of an item.
+
+            A RaggedArray of shape ``(rows, None, *item)`` has the items of all its rows,
+            such as the actions of all steps. In an ndarray of shape ``(rows, *item)``,
+            each row is an item, also padding up to a fixed ``length=``. If an item has a
+            NaN, so have the statistics except the count. ``"std"`` divides by the count.
+
+        Raises
+        ------
+        KeyError
+            If there is no such column.
+        TypeError
+            If a column does not have numbers, or is sparse.
+        ValueError
+            If a column has no items, or a quantile is not between 0 and 1.
+        Error
+            If a record cannot be read and ``on_error="raise"``. Other policies skip it.
+
+        Examples
+        --------
+        >>> found = ds.statistics(["steps/action"])["steps/action"]  # doctest: +SKIP
+        >>> low, high = found["q01"], found["q99"]  # doctest: +SKIP
+        >>> actions = (
+        ...     2 * (batch["steps/action"].values - low) / (high - low) - 1
+        ... )  # doctest: +SKIP
+        >>> json.dumps({key: x.tolist() for key, x in found.items()})  # doctest: +SKIP
+        """
+        _check_names("statistics()", columns)
+        by_key = quantile_keys(quantiles)
+        read = self._with_on_error("skip") if self.on_error == "mask" else self
+        values = read._columns(columns, numbers_in)
+        if empty := [name for name in values if not len(values[name])]:
+            raise ValueError(f"column {empty[0]!r} has no values")
+        return {name: statistics_of(values.pop(name), by_key) for name in list(values)}
+
+    def _columns(
+        self,
+        names: Sequence[str],
+        part_of: Callable[[str, Any], Any] = lambda _, column: column,
+    ) -> dict[str, Any]:
+        """Return columns of all rows; ``part_of(name, column)`` is kept of each batch."""
         read = self
-        if not self._transforms and self._source.can_read_alone(name):
-            read = self.select_columns([name])
+        if not self._transforms and all(map(self._source.can_read_alone, names)):
+            read = self.select_columns(names)
+
+        def parts_of(batch: Batch) -> Batch:
+            chosen = only(batch, tuple(names))
+            return {name: part_of(name, column) for name, column in chosen.items()}
+
         with read._table_loader(None) as loader:
-            batches = [only(batch, (name,)) for batch in loader]
+            batches = list(map(parts_of, loader))
         if not batches:
-            batches = [only(loader._empty_batch(), (name,))]
-        return concat_columns([batch[name] for batch in batches])
+            batches = [parts_of(loader._empty_batch())]
+        return {
+            name: concat_columns([batch.pop(name) for batch in batches])
+            for name in dict.fromkeys(names)
+        }
 
     def split(
         self,
@@ -973,3 +1042,10 @@ class Dataset:
     def _any_width_columns(self) -> set[str | bytes]:
         readings, _ = self._source.readings()
         return any_width_columns(reading.schema for reading in readings)
+
+
+def _check_names(function: str, names: Sequence[str]) -> None:
+    if isinstance(names, (str, bytes)):
+        raise TypeError(f"{function} requires a list of names, got {names!r}")
+    if not len(names):
+        raise ValueError(f"{function} requires at least one name")
