@@ -75,7 +75,7 @@ LINES = {
     "src/cpp/record": 3897,
     "src/cpp/survey": 1162,
     "src/cpp/wire": 2206,
-    "src/fastrec": 3670,
+    "src/fastrec": 3672,
     "src/fastrec/arrays": 1404,
     "src/fastrec/arrow": 529,
     "src/fastrec/cli": 4038,
@@ -92,7 +92,7 @@ LINES = {
     "src/fastrec/storage": 4067,
     "src/fastrec/tfds": 754,
     "src/fastrec/torch": 1404,
-    "src/fastrec/transforms": 1116,
+    "src/fastrec/transforms": 1178,
     "src/fastrec/writer": 1417,
 }
 

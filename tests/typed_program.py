@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from typing_extensions import assert_type
 
 import fastrec as fr
+from fastrec.on_error import SkippedRegion
 
 
 def datasets() -> None:
@@ -47,7 +48,7 @@ def loaders(ds: fr.Dataset) -> None:
     location = loader.records_at(0)[0]
     assert_type(location.path, str)
     assert_type(location.offset, int)
-    assert_type(loader.report.regions, tuple[fr.SkippedRegion, ...])
+    assert_type(loader.report.regions, tuple[SkippedRegion, ...])
     sampler = fr.samplers.weighted([0.5, 0.5], 32)
     packed = ds.loader(
         batches=fr.samplers.pack([3, 5], length=8, rows=2),

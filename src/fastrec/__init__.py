@@ -44,7 +44,7 @@ from fastrec.hints import missing_attribute
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Blocks, Window
 from fastrec.loader.stats import LoaderStats
-from fastrec.on_error import Report, SkippedRegion
+from fastrec.on_error import Report
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.pack import pack_columns
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         parse_example,
         parse_sequence_example,
     )
+    from fastrec.transforms.images import decode_image
     from fastrec.writer.writer import Writer
 
 # Files and loaders.
@@ -86,13 +87,13 @@ __all__ += ["FixedLen", "FixedLenSequence", "Image", "List", "Ragged", "Raw", "R
 __all__ += ["Schema", "SerializedTensor", "Sparse", "Stack", "VarLen", "read_records"]
 __all__ += ["decode_example", "encode_example", "parse_example"]
 __all__ += ["decode_sequence_example", "encode_sequence_example"]
-__all__ += ["parse_sequence_example"]
+__all__ += ["decode_image", "parse_sequence_example"]
 # Batches and transforms.
 __all__ += ["Batch", "BatchInfo", "BytesArray", "RaggedArray", "SparseArray"]
 __all__ += ["concat_batches", "pack_columns", "per_row", "take_rows"]
 # Errors and reports.
 __all__ += ["CorruptionError", "DecodeError", "Error", "LimitError", "SchemaError"]
-__all__ += ["MissingFeatureWarning", "Report", "SkippedRegion"]
+__all__ += ["MissingFeatureWarning", "Report"]
 
 # Imported on first access: adapters, which import their frameworks, and names that a
 # training loop does not need.
@@ -103,6 +104,7 @@ _MODULE_OF = {
     "build_index": "dataset.build_index",
     "concat": "dataset.mix",
     "decode_example": "example.parse",
+    "decode_image": "transforms.images",
     "decode_sequence_example": "example.parse",
     "encode_example": "example.encode",
     "encode_sequence_example": "example.encode",

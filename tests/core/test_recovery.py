@@ -30,6 +30,7 @@ import fastrec as fr
 from children import SEED
 from columns import Untyped, Write, open_dataset, snapshot
 from fastrec import _core
+from fastrec.on_error import SkippedRegion
 from numbered import SPEC, record
 from oracle import frame, frame_offsets, header, tfrecord_file
 from oracle_recovery import CORRUPTIONS, gaps_and_frames, payload_holds
@@ -263,7 +264,7 @@ def test_reports_say_what_and_where(damaged: list[Path], mode: str) -> None:
     list(loader)
     offsets = frame_offsets(tfrecord_file(record(n) for n in range(20)))
     first, cut = ds.report
-    assert first == fr.SkippedRegion(
+    assert first == SkippedRegion(
         str(damaged[0]),
         offsets[8],
         offsets[9] if mode == "resync" else offsets[-1],

@@ -320,6 +320,61 @@ def test_the_limit_is_a_number_of_pixels(tmp_path: Path) -> None:
             ds[0]
 
 
+# One image in memory.
+
+
+@kinds
+@pytest.mark.parametrize("channels", [None, 1, 3, 4])
+def test_one_image_has_the_pixels_of_a_record(data: bytes, channels: Any) -> None:
+    expected = decoded(data, (HEIGHT, WIDTH), channels=channels)
+    for form in (data, bytearray(data), np.frombuffer(data, np.uint8)):
+        pixels = fr.decode_image(form, channels=channels)
+        assert pixels.dtype == np.uint8
+        assert np.array_equal(pixels, expected)
+        pixels[...] = 0  # the caller's, and writable
+
+
+def test_one_image_is_fitted_to_its_spec() -> None:
+    for options in ({"fit": "resize"}, {"fit": "center_crop", "channels": 1}):
+        expected = decoded(JPEG, (8, 9), **options)
+        assert np.array_equal(
+            fr.decode_image(JPEG, fr.Image((8, 9), **options)), expected
+        )
+    random = fr.Image((8, 9), fit="random_resized_crop")
+    one, same, other = (
+        fr.decode_image(JPEG, random, rng=np.random.default_rng(i)) for i in (1, 1, 2)
+    )
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+    depth = np.arange(15, dtype=np.uint16).reshape(5, 3) * 4000
+    spec = fr.Image((5, 3), channels=1, dtype="uint16")
+    assert np.array_equal(fr.decode_image(png_of(depth), spec)[..., 0], depth)
+    gray = fr.decode_image(b"", fr.Image((1, 2), default=7))
+    assert gray.tolist() == [[[7, 7, 7]] * 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ((JPEG[:-9],), {}, fr.SchemaError, "^data must be an intact image"),
+        ((b"hello",), {}, fr.SchemaError, "^data must be a JPEG, .* got UTF-8 text"),
+        ((JPEG, fr.Image((2, 3))), {}, fr.SchemaError, "height 2 and width 3, got 24"),
+        ((huge_png(30_000, 30_000),), {}, fr.LimitError, "max_image_pixels=178956970"),
+        ((JPEG,), {"limits": fr.Limits(max_image_pixels=1)}, fr.LimitError, "40 x 24"),
+        (("photo.jpg",), {}, TypeError, "bytes-like"),
+        ((JPEG, (8, 8)), {}, TypeError, r"image must be an fr.Image, got \(8, 8\)"),
+        ((JPEG,), {"channels": 2}, fr.SchemaError, "channels must be"),
+        ((JPEG, fr.Image((8, 8))), {"channels": 1}, ValueError, "either image= or cha"),
+        ((JPEG, fr.Image((8, 8), fit="random_crop")), {}, ValueError, "requires rng="),
+    ],
+)
+def test_one_image_that_cannot_be_decoded_is_an_error(
+    arguments: Untyped, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        fr.decode_image(*arguments, **options)
+
+
 # Error policies.
 
 BAD = {2: JPEG[:-9], 5: b"", 6: None, 9: encoded(PIL.new("RGB", (3, 3)), "JPEG")}

@@ -32,6 +32,7 @@ from campaigns.single_rows import random_schema
 from children import SEED, n_runs
 from columns import Untyped, Write
 from fastrec import _core
+from fastrec.on_error import SkippedRegion
 from kept_rows import exact, exactly
 from numbered import (
     SPEC,
@@ -337,7 +338,7 @@ def fails_for_sevens(row: dict[str, Untyped]) -> int:
     return int(row["n"]) + 1
 
 
-def of_region(region: fr.SkippedRegion) -> Untyped:
+def of_region(region: SkippedRegion) -> Untyped:
     """Return what is known of the row of a transform that failed."""
     return region.path, region.begin, region.reason, region.records
 

@@ -21,6 +21,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped, Write, open_dataset, snapshot
+from fastrec.on_error import SkippedRegion
 from numbered import SPEC, record
 from oracle import example, frame, frame_offsets, tfrecord_file
 
@@ -118,7 +119,7 @@ def test_reports_name_the_records(paths: list[Path]) -> None:
         for region, (n, (reason, _)) in zip(loader.report, BAD.items(), strict=True):
             file, within = divmod(n, 16) if n < 16 else (1, n - 16)
             begin, end = offsets[file][within : within + 2]
-            assert region == fr.SkippedRegion(
+            assert region == SkippedRegion(
                 str(paths[file]), begin, end, region.reason, 1
             )
             assert reason in region.reason
@@ -418,8 +419,8 @@ def test_a_report_of_many_rows_is_bounded(write: Write) -> None:
 
 
 def test_reports_count_in_the_singular_and_the_plural() -> None:
-    one = fr.SkippedRegion("file", 0, 1, "reason", 1)
-    two = fr.SkippedRegion("file", 1, 1001, "reason", 2)
+    one = SkippedRegion("file", 0, 1, "reason", 1)
+    two = SkippedRegion("file", 1, 1001, "reason", 2)
     assert repr(fr.Report((one,))) == (
         "<fastrec.Report of 1 region: 1 record lost, 1 byte>"
     )

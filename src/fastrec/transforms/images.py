@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays.batch import BytesArray
-from fastrec.errors import LimitError, SchemaError
+from fastrec.errors import Error, LimitError, SchemaError
 from fastrec.features.image import Image
 from fastrec.options import Limits, extra
 
@@ -65,7 +65,15 @@ class ImageDecoder:
             row[...] = spec.default
             return
         rows, columns, channels = row.shape
-        width, height = self._checked_size(data, spec)
+        width, height = self.checked_size(data)
+        if spec.fit == "exact" and (height, width) != spec.shape:
+            reason = (
+                f"must be an image of height {spec.shape[0]} and width {spec.shape[1]}, "
+                f"got {height} and {width}"
+            )
+            if spec.dtype == "uint8":
+                reason += '; fit="resize" or another fit= reads any size'
+            raise SchemaError(reason, code="image_shape")
         if spec.dtype != "uint8":
             row[...] = self._wide_pixels(data, spec)
             return
@@ -111,9 +119,7 @@ class ImageDecoder:
             image = image[..., [2, 1, 0, 3][: image.shape[2]]]  # OpenCV reads BGR(A)
         return np.ascontiguousarray(image).view(np.float32) if is_float else image
 
-    def _checked_size(
-        self, data: npt.NDArray[np.uint8], spec: Image
-    ) -> tuple[int, int]:
+    def checked_size(self, data: npt.NDArray[np.uint8]) -> tuple[int, int]:
         """Return an image's width and height; raise an Error if it is not allowed."""
         size = _core.image_size(data)
         if size is None:
@@ -144,14 +150,6 @@ class ImageDecoder:
             )
         if file[0] == _PNG and not _has_room(file):
             raise SchemaError(_DAMAGED, code="image")
-        if spec.fit == "exact" and (height, width) != spec.shape:
-            reason = (
-                f"must be an image of height {spec.shape[0]} and width {spec.shape[1]}, "
-                f"got {height} and {width}"
-            )
-            if spec.dtype == "uint8":
-                reason += '; fit="resize" or another fit= reads any size'
-            raise SchemaError(reason, code="image_shape")
         return size
 
     def _read(self, data: npt.NDArray[np.uint8], flags: int) -> Any:
@@ -178,6 +176,70 @@ class ImageDecoder:
         is_opaque = image.shape[2] != _RGBA
         order = cv2.COLOR_BGR2RGBA if is_opaque else cv2.COLOR_BGRA2RGBA
         return cv2.cvtColor(image, order)
+
+
+def decode_image(
+    data: bytes | bytearray | memoryview | npt.NDArray[np.uint8],
+    image: Image | None = None,
+    *,
+    channels: Literal[1, 3, 4] | None = None,
+    rng: np.random.Generator | None = None,
+    limits: Limits | None = None,
+) -> npt.NDArray[Any]:
+    """Decode one JPEG, PNG or WebP file that is in memory.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The file.
+    image : Image, optional
+        The shape, fit and dtype of the result. By default the size of the image is kept.
+    channels : {3, 1, 4}, optional
+        RGB, grayscale or RGBA; only without `image`, by default 3.
+    rng : Generator, optional
+        Draws the crop; required if `image` is cropped at random.
+    limits : Limits, optional
+        The maximum pixels and scans; by default ``Limits()``.
+
+    Returns
+    -------
+    ndarray of shape ``(height, width, channels)``
+        The pixels, uint8 unless `image` has another dtype; see `Image`.
+
+    Raises
+    ------
+    SchemaError
+        If `data` is not an intact image, or not of the size of `image`.
+    LimitError
+        If the image exceeds `limits`.
+    TypeError, ValueError
+        If an argument is invalid.
+
+    Examples
+    --------
+    >>> import fastrec as fr
+    >>> frame = fr.decode_image(ds[0]["frames"][3])  # doctest: +SKIP
+    >>> small = fr.Image((224, 224), fit="center_crop")
+    >>> frame = fr.decode_image(ds[0]["frames"][3], small)  # doctest: +SKIP
+    """
+    given: object = image
+    if given is not None and not isinstance(given, Image):
+        raise TypeError(f"image must be an fr.Image, got {given!r}")
+    if image is not None and channels is not None:
+        raise ValueError("pass either image= or channels=; an fr.Image has channels")
+    if image is not None and image.is_random and rng is None:
+        raise ValueError(f"fit={image.fit!r} requires rng=")
+    file = np.frombuffer(data, np.uint8)
+    decoder = ImageDecoder(limits or Limits(), [] if image is None else [image])
+    try:
+        if image is None:
+            width, height = decoder.checked_size(file)
+            image = Image((height, width), channels=channels)
+        row = np.empty(image.row_shape, image.dtype)
+        decoder.decode(file, image, rng, row)
+    except Error as error:
+        raise type(error)(f"data {error.reason}", code=error.code) from None
+    return row
 
 
 def _has_room(file: bytes) -> bool:
