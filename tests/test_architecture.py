@@ -91,7 +91,7 @@ LINES = {
     "src/fastrec/sources": 1297,
     "src/fastrec/storage": 4067,
     "src/fastrec/tfds": 754,
-    "src/fastrec/torch": 1404,
+    "src/fastrec/torch": 1483,
     "src/fastrec/transforms": 1178,
     "src/fastrec/writer": 1417,
 }

@@ -268,6 +268,8 @@ SUBMODULES = {
         "Dataset",
         "IterableDataset",
         "Jagged",
+        "as_nested",
+        "as_ragged",
         "collate",
         "loader",
         "tensors",

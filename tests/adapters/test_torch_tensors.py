@@ -174,6 +174,61 @@ def test_jagged_rows_move_as_tensors_do() -> None:
     assert [part.shape for part in parts] == [(3,), (3,), (3,)]
 
 
+@pytest.mark.parametrize("splits", ["int32", "int64"])
+@pytest.mark.parametrize("inner", [(), (2,), (3, 1)])
+@pytest.mark.parametrize("dtype", ["bool", "int16", "float32", *ML_DTYPES])
+def test_nested_tensors_are_ragged_arrays_in_the_same_memory(
+    dtype: str, inner: tuple[int, ...], splits: str
+) -> None:
+    pytest.importorskip("ml_dtypes")
+    values: Untyped = np.ones((3, *inner)).astype(dtype)
+    column: Untyped = fr.RaggedArray(values, np.array([0, 2, 2, 3], splits))
+    nested = fr.torch.as_nested(column)
+    assert nested.layout == torch.jagged
+    assert nested.dtype == getattr(torch, dtype)
+    for rows in (nested, tensor_of(column)):
+        back = fr.torch.as_ragged(rows)
+        assert back.equals(column)
+        assert back.row_splits.dtype == splits
+        assert address(back.values) == address(values)
+        assert address(back.row_splits) == address(column.row_splits)
+
+
+def test_results_of_torch_are_ragged_arrays() -> None:
+    linear = torch.nn.Linear(2, 4)
+    column: Untyped = fr.RaggedArray(np.ones((3, 2), np.float32), [0, 2, 2, 3])
+    out = fr.torch.as_ragged(linear(fr.torch.as_nested(column)))
+    assert out.lengths.tolist() == [2, 0, 1]
+    assert np.array_equal(out[2], linear(torch.ones(1, 2)).detach().numpy())
+    lists = ragged([[[1], [2, 3]], [], [[]]])
+    assert fr.torch.as_ragged(tensor_of(lists)).equals(lists)
+    starts, lengths = torch.tensor([0, 1, 0]), torch.tensor([2, 3, 0])
+    rows = torch.arange(12).reshape(3, 4)
+    narrow = torch.nested.narrow(rows, 1, starts, lengths, layout=torch.jagged)
+    assert fr.torch.as_ragged(narrow).tolist() == [[0, 1], [5, 6, 7], []]
+
+
+def test_what_has_no_ragged_or_nested_form_is_an_error() -> None:
+    for rows, text in [
+        (ragged([[[1]]]), "one ragged dimension"),
+        (ragged([[b"x"]], "string"), "must be a RaggedArray of numbers, got Ragged"),
+        (np.ones(3), "must be a RaggedArray of numbers, got array"),
+    ]:
+        with pytest.raises(TypeError, match=text):
+            fr.torch.as_nested(rows)
+    nested = fr.torch.as_nested(fr.RaggedArray(np.ones((3, 2)), [0, 1, 3]))
+    for tensor, text in [
+        (torch.ones(3), r"layout torch.jagged, got torch.strided"),
+        (np.ones(3), r"layout torch.jagged, got array"),
+        (
+            nested.transpose(1, 2),
+            r"second dimension must be ragged, got shape \(2, 2, j",
+        ),
+    ]:
+        with pytest.raises(TypeError, match=text):
+            fr.torch.as_ragged(tensor)
+
+
 # What else a batch holds.
 
 

@@ -3,7 +3,8 @@
 * `loader` returns a loader whose batches are tensors, on the CPU or on a device,
 * `Dataset` is map-style: samplers choose its rows, which are read batch by batch,
 * `IterableDataset` yields the batches of a loader, also in worker processes,
-* `tensors` converts the columns of a batch to tensors that share the memory.
+* `tensors` converts the columns of a batch to tensors that share the memory,
+* `as_nested` and `as_ragged` convert a RaggedArray to a nested tensor, and back.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fastrec.options import extra
 with extra("torch", "fastrec.torch"):
     import torch as _  # noqa: F401
 
-from fastrec.torch.columns import Jagged, tensors
+from fastrec.torch.columns import Jagged, as_nested, as_ragged, tensors
 from fastrec.torch.iterable import IterableDataset
 from fastrec.torch.loading import loader
 from fastrec.torch.map_style import Dataset, collate
@@ -26,6 +27,8 @@ __all__ = [
     "Dataset",
     "IterableDataset",
     "Jagged",
+    "as_nested",
+    "as_ragged",
     "collate",
     "loader",
     "tensors",

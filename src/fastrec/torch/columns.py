@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.features.base import numpy_dtype
 
 RaggedAs: TypeAlias = Literal["offsets", "nested"]
 
@@ -85,7 +86,7 @@ class Jagged:
         if isinstance(self.values, Jagged):
             raise TypeError(
                 "cannot convert lists of lists to a nested tensor: torch.nested has one "
-                'ragged dimension; pass ragged="offsets"'
+                'ragged dimension; pass ragged="offsets" to get a Jagged'
             )
         return torch.nested.nested_tensor_from_jagged(self.values, self.offsets)
 
@@ -154,6 +155,81 @@ def as_asked(columns: Batch, ragged: RaggedAs) -> Batch:
         name: _named(name, column.nested) if isinstance(column, Jagged) else column
         for name, column in columns.items()
     }
+
+
+def as_nested(rows: RaggedArray) -> torch.Tensor:
+    """Return a nested tensor of layout ``torch.jagged`` that shares the memory of `rows`.
+
+    The same conversion of all columns of a batch is `tensors` with ``ragged="nested"``.
+
+    Parameters
+    ----------
+    rows : RaggedArray of numbers with one ragged dimension
+        Its values may have further dimensions of fixed sizes.
+
+    Raises
+    ------
+    TypeError
+        If rows are byte strings or lists of lists, or torch does not support the dtype.
+
+    Examples
+    --------
+    >>> nested = fr.torch.as_nested(batch["steps/action"])  # doctest: +SKIP
+    >>> nested.shape  # doctest: +SKIP
+    torch.Size([32, j1, 7])
+    """
+    jagged = _of(rows)
+    if not isinstance(jagged, Jagged):
+        raise TypeError(f"rows must be a RaggedArray of numbers, got {rows!r}")
+    return jagged.nested()
+
+
+def as_ragged(rows: torch.Tensor | Jagged) -> RaggedArray:
+    """Return variable-length rows as a RaggedArray; the inverse of `as_nested`.
+
+    Parameters
+    ----------
+    rows : nested tensor of layout ``torch.jagged``, or Jagged
+        The second dimension of a nested tensor must be the ragged one. Memory on the CPU
+        is shared; rows that are not adjacent, as of `torch.nested.narrow`, are copied.
+
+    Raises
+    ------
+    TypeError
+        If `rows` is another tensor, or NumPy does not support its dtype.
+
+    Examples
+    --------
+    >>> out = model(fr.torch.as_nested(batch["tokens"]))  # doctest: +SKIP
+    >>> fr.torch.as_ragged(out).to_padded()  # doctest: +SKIP
+    """
+    if isinstance(rows, Jagged):
+        values = rows.values
+        inner = as_ragged(values) if isinstance(values, Jagged) else _array(values)
+        return RaggedArray(inner, _array(rows.offsets))
+    nested: Any = rows
+    if not (isinstance(nested, torch.Tensor) and nested.layout == torch.jagged):
+        raise TypeError(
+            "rows must be a Jagged or a nested tensor of layout torch.jagged, got "
+            f"{getattr(nested, 'layout', nested)!r}"
+        )
+    if not isinstance(nested.shape[1], torch.SymInt):
+        raise TypeError(
+            f"the second dimension must be ragged, got shape {tuple(nested.shape)}"
+        )
+    if nested.lengths() is not None:  # gaps between the rows
+        nested = nested.contiguous()
+    return RaggedArray(_array(nested.values()), _array(nested.offsets()))
+
+
+def _array(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """Return a tensor as an array, which shares memory on the CPU."""
+    tensor, name = tensor.detach().cpu(), str(tensor.dtype).removeprefix("torch.")
+    bits = _BITS.get(name)
+    if bits is not None:
+        tensor = tensor.view(getattr(torch, np.dtype(bits).name))
+    array: npt.NDArray[Any] = tensor.numpy()
+    return array if bits is None else array.view(numpy_dtype(name))
 
 
 def _named(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
