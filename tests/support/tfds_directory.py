@@ -13,6 +13,21 @@ import fastrec as fr
 
 Json = dict[str, Any]
 
+# Data sets of Open X-Embodiment that docs/tfds.md mixes.
+_OPEN_X = [
+    "fractal20220817_data",
+    "kuka",
+    "bridge_dataset",
+    "taco_play",
+    "jaco_play",
+    "berkeley_cable_routing",
+    "roboturk",
+    "viola",
+    "berkeley_autolab_ur5",
+    "toto",
+    "stanford_hydra_dataset_converted_externally_to_rlds",
+]
+
 _MODULES = {
     "Audio": "audio_feature",
     "BBoxFeature": "bounding_boxes",
@@ -150,3 +165,8 @@ def write_examples(directory: Path) -> None:
     }
     features = {"steps": dataset(features_dict(steps))}
     write_directory(directory / "robot" / "0.1.0", features, {"train": [[episode] * 8]})
+    del steps["observation"], episode["steps/observation/image"]
+    features = {"steps": dataset(features_dict(steps))}
+    for i, name in enumerate(_OPEN_X):
+        rows = [episode] * (i + 1)
+        write_directory(directory / name / "0.1.0", features, {"train": [rows]})
