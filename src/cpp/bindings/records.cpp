@@ -178,10 +178,13 @@ void register_records(py::module_& m) {
           py::arg("indexes"));
 
   py::class_<Catalog, std::shared_ptr<Catalog>>(m, "Catalog")
-      .def(py::init([](std::shared_ptr<Indexes> indexes, const py::iterable& pieces) {
-             return std::make_shared<Catalog>(std::move(indexes), pieces_of(pieces));
+      .def(py::init([](std::shared_ptr<Indexes> indexes, const py::iterable& pieces,
+                       Numbers row_ends) {
+             return std::make_shared<Catalog>(std::move(indexes), pieces_of(pieces),
+                                              from_array(row_ends));
            }),
-           py::arg("indexes"), py::arg("pieces") = py::tuple())
+           py::arg("indexes"), py::arg("pieces") = py::tuple(),
+           py::arg("row_ends") = py::none())
       .def("__len__", &Catalog::size)
       .def(
           "places",

@@ -59,8 +59,12 @@ constexpr std::uint64_t kMaxNewSteps = 8;
 
 void IndexedClaims::locate(Claim* claim) const {
   const FrameRuns& frames = claim->frames;
-  locate_step(claim->step, &claim->frames);
-  claim->n_rows = static_cast<std::size_t>(grid_.n_rows(claim->step, frames.size()));
+  const std::uint64_t n_valid = locate_step(claim->step, &claim->frames);
+  const std::uint64_t n_padding = grid_.n_rows(claim->step, n_valid) - n_valid;
+  // Rows of one record share a decoded row; so do all rows of padding.
+  claim->n_rows = frames.size() + static_cast<std::size_t>(catalog_->has_rows()
+                                                               ? n_padding != 0
+                                                               : n_padding);
   const bool is_in_order = are_in_order(frames);
   read_window_.will_read(frames, is_in_order && is_from_start_);
   if (is_in_order && grid_.world_size == 1 &&
@@ -72,7 +76,16 @@ void IndexedClaims::locate(Claim* claim) const {
 }
 
 // Sets `*frames` to those of a step, and prefetches those that its order will need next.
-void IndexedClaims::locate_step(std::uint64_t step, FrameRuns* frames) const {
+// Returns the number of the step's rows.
+std::uint64_t IndexedClaims::locate_step(std::uint64_t step, FrameRuns* frames) const {
+  const auto locate = [&](std::span<const std::uint64_t> numbers) {
+    frames->clear();
+    if (catalog_->has_rows()) {
+      catalog_->locate_records(numbers, frames);
+    } else {
+      catalog_->locate(numbers, frames);
+    }
+  };
   std::vector<std::uint64_t> numbers;
   grid_.positions(step, &numbers);
   std::vector<RecordRange> upcoming;
@@ -80,13 +93,12 @@ void IndexedClaims::locate_step(std::uint64_t step, FrameRuns* frames) const {
   for (const RecordRange& range : upcoming) {
     std::vector<std::uint64_t> block(range.count);
     std::iota(block.begin(), block.end(), range.first);
-    frames->clear();
-    catalog_->locate(block, frames);
+    locate(block);
     files_->will_need(frames->ranges());
   }
   order_->to_records(numbers);
-  frames->clear();
-  catalog_->locate(numbers, frames);
+  locate(numbers);
+  return numbers.size();
 }
 
 // Prefetches the records of `claim` and of the steps after it: a remote store needs many

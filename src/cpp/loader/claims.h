@@ -86,7 +86,7 @@ class IndexedClaims final : public Claims {
   void locate(Claim* claim) const override;
 
  private:
-  void locate_step(std::uint64_t step, FrameRuns* frames) const;
+  std::uint64_t locate_step(std::uint64_t step, FrameRuns* frames) const;
   void announce_steps_from(const Claim& claim) const;
 
   std::shared_ptr<FileTable> files_;

@@ -3,8 +3,12 @@
 // Records are numbered from 0 through all files in order. A catalog may select records:
 // its own numbers then index the concatenation of its pieces, each of which is an
 // arithmetic sequence of record numbers or a table.
+//
+// A record may have any number of rows, such as the steps of an episode. Then rows are
+// numbered and selected in place of records.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -27,10 +31,12 @@ struct Piece {
 
 class Catalog {
  public:
-  // No pieces select all records. Throws std::out_of_range if a piece has a record number
-  // that is out of range.
+  // No pieces select all records. If `row_ends` is not empty, it has the end of the rows
+  // of each record. Throws std::out_of_range if a piece has a number that is out of
+  // range.
   explicit Catalog(std::shared_ptr<const Indexes> indexes,
-                   std::vector<Piece> pieces = {});
+                   std::vector<Piece> pieces = {},
+                   std::vector<std::uint64_t> row_ends = {});
   explicit Catalog(std::vector<Index> indexes, std::vector<Piece> pieces = {})
       : Catalog(std::make_shared<const Indexes>(std::move(indexes)),
                 std::move(pieces)) {}
@@ -44,12 +50,30 @@ class Catalog {
   // each; prefetches their index entries.
   void locate(std::span<const std::uint64_t> records, FrameRuns* frames) const;
 
+  // Whether records have rows.
+  bool has_rows() const noexcept { return !row_ends_.empty(); }
+
+  // Appends the frame of each record that has any of `rows`, once, in file order.
+  void locate_records(std::span<const std::uint64_t> rows, FrameRuns* frames) const;
+
  private:
-  std::uint64_t n_records() const noexcept { return indexes_->n_records(); }
+  struct Entry {
+    std::size_t file = 0;
+    std::uint64_t record = 0;  // in the file
+
+    auto operator<=>(const Entry&) const = default;
+  };
+
+  std::vector<Entry> entries(std::span<const std::uint64_t> records) const;
+  void add_frames(std::span<const Entry> entries, FrameRuns* frames) const;
+  std::uint64_t n_numbers() const noexcept {
+    return has_rows() ? row_ends_.back() : indexes_->n_records();
+  }
   Place find(std::uint64_t record, std::size_t file = 0) const;
 
   std::shared_ptr<const Indexes> indexes_;
   std::vector<Piece> pieces_;
+  std::vector<std::uint64_t> row_ends_;
   std::vector<std::uint64_t> ends_;  // end of each piece, in records of this catalog
 };
 

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -30,6 +30,7 @@ from fastrec.features.image import is_random
 from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.missing import absence
 from fastrec.features.schema import Features, Schema, schema_or_names
+from fastrec.features.steps import Edge, checked_windows
 from fastrec.hints import checked_names, missing_attribute
 from fastrec.kept.key import Kept, only
 from fastrec.loader.batch_reader import BatchReader
@@ -53,6 +54,7 @@ from fastrec.sources.selection import (
     even_bounds,
 )
 from fastrec.sources.source import Reading, Source
+from fastrec.sources.steps import with_steps
 from fastrec.storage.paths import versions_of
 from fastrec.tasks import renew_after_fork
 from fastrec.transforms.batch_info import BatchInfo
@@ -312,7 +314,7 @@ class Dataset:
 
     def _warn_of_absence(self) -> None:
         core = self._source.to_core()
-        schemas = [reading.schema for reading in self._source.readings()[0]]
+        schemas = [reading.record_schema for reading in self._source.readings()[0]]
         if (warning := absence(core, schemas)) is not None:
             warn_caller(warning)
         self._is_watched = core.is_watching
@@ -408,8 +410,8 @@ class Dataset:
         SchemaError
             If the features are invalid, or all arguments are None.
         """
-        if self._source.is_keeping:
-            raise TypeError("call with_features() before cache()")
+        if self._source.is_keeping or self._source.has_steps:
+            raise TypeError("call with_features() before steps() and cache()")
         schema, names = schema_or_names(features, context_features, sequence_features)
         if schema is None and names is None:
             raise SchemaError(
@@ -595,6 +597,80 @@ class Dataset:
         )
         return Dataset(self._source.selected(numbers), self._transforms)
 
+    @checked_names
+    def steps(
+        self,
+        windows: Mapping[str, int | Sequence[int]],
+        *,
+        every: int = 1,
+        edge: Edge = "repeat",
+        keep: Sequence[str] | None = None,
+    ) -> Dataset:
+        """Return a dataset whose rows are the steps of all records, in order.
+
+        A record has a list for each of some columns, such as the frames and the actions
+        of an episode; a step is one item of each. A row has a window of steps around its
+        step. The rows are numbered, shuffled, divided among ranks and resumed like
+        records. A batch reads and decodes each of its records once, and decodes only the
+        images of its windows.
+
+        The steps of all records are counted when a dataset first needs them: this reads
+        the files once, and keeps the counts with the index. ``fastrec index --steps``
+        does so ahead of time.
+
+        Parameters
+        ----------
+        windows : mapping of str to sequence of int or int
+            The steps to read from each column, relative to the row's step: ``[-1, 0]`` is
+            the step before and the step itself. The column has shape
+            ``(batch, len(window), *item)``; one number instead of a list gives
+            ``(batch, *item)``. Columns must have equal numbers of steps in a record.
+        every : int, default 1
+            Make a row of every n-th step of a record only: steps 0, n, 2n, ...
+        edge : {"repeat", "zero", "drop"}, default "repeat"
+            For steps before the first and after the last one of the record, ``"repeat"``
+            repeats the first or the last. ``"zero"`` gives zeros and empty strings, and
+            adds a bool column ``NAME/mask`` of shape ``(batch, len(window))``, which is
+            False for them. ``"drop"`` omits rows whose windows do not fit.
+        keep : sequence of str, optional
+            Other columns, whose value is that of the record; by default all that are not
+            lists.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, the files are streamed, or the dataset is a mix or
+            has transforms; call `with_transform` and `cache` after `steps`.
+        KeyError
+            If there is no such column.
+        SchemaError
+            If a column of `windows` is not a list, or its items have several shapes. When
+            reading, if columns have different numbers of steps in a record;
+            `on_error` applies to its rows.
+        CorruptionError
+            When reading, if a record does not have as many steps as were counted.
+
+        Examples
+        --------
+        >>> ds = fr.open_tfds("droid/1.0.0", features=["steps"])  # doctest: +SKIP
+        >>> rows = ds.steps(  # doctest: +SKIP
+        ...     {"steps/observation/image": [-1, 0], "steps/action": range(16)}
+        ... )
+        >>> for batch in rows.loader(64, shuffle=True):  # doctest: +SKIP
+        ...     loss = model(batch["steps/observation/image"], batch["steps/action"])
+        """
+        source = self._source
+        if self._transforms or source.transforms or source.is_keeping:
+            raise TypeError("call with_transform() and cache() after steps()")
+        if source.is_mixed or source.has_steps:
+            raise TypeError(
+                "steps() requires a dataset of records; "
+                + ("call it once" if source.has_steps else "call it before mix()")
+            )
+        source.files.check_random_access("steps()")
+        offsets = checked_windows(windows)
+        return Dataset(with_steps(source, offsets, every, edge, keep))
+
     def filter(
         self,
         keep: Callable[[Batch], npt.ArrayLike],
@@ -770,6 +846,7 @@ class Dataset:
         *,
         seed: int = 0,
         stratify: str | npt.ArrayLike | None = None,
+        by_step: bool = False,
     ) -> tuple[Dataset, ...]:
         """Split the records at random into one dataset per fraction.
 
@@ -784,6 +861,8 @@ class Dataset:
         stratify : str or 1-D array, optional
             A column, or one value per record: the records of each value are split
             separately, so each part has the same fraction of each.
+        by_step : bool, default False
+            Allow that steps of one record are in several parts; see `steps`.
 
         Raises
         ------
@@ -791,6 +870,11 @@ class Dataset:
             If a fraction is negative or their sum exceeds 1, or `stratify` does not have
             one value per record.
         """
+        if self._source.has_steps and not by_step:
+            raise TypeError(
+                "split() must be called before steps(), so that the steps of a record stay "
+                "in one part; by_step=True splits them"
+            )
         check_fractions(fractions)
         seed = non_negative_int("seed", seed, 2**64 - 1)
         self._source.check_selectable()

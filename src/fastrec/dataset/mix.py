@@ -117,7 +117,7 @@ def _weight(name: str, weight: Any) -> float:
     return value
 
 
-def _check_parts(parts: Sequence[object], expected: str) -> None:
+def _check_parts(parts: Sequence[Any], expected: str) -> None:
     if not parts:
         raise ValueError(f"{expected}, got none")
     for part in parts:
@@ -127,6 +127,8 @@ def _check_parts(parts: Sequence[object], expected: str) -> None:
             raise TypeError(
                 f"{expected}, got a mix: list the components of all mixes in one mix()"
             )
+        if part._source.has_steps != parts[0]._source.has_steps:
+            raise TypeError("call steps() on all datasets before they are joined")
 
 
 def _joined_source(parts: Sequence[Dataset]) -> Source:

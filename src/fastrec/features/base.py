@@ -327,6 +327,13 @@ class Spec:
         """Build this spec's batch columns from the arrays that the core returns."""
         raise NotImplementedError
 
+    def _windowed(self, length: int | None) -> Spec | None:  # noqa: ARG002
+        """Return the spec of a window of `length` items of each list, or of one item.
+
+        None: rows are not lists of items that have one shape.
+        """
+        return None
+
     def _row_type(self) -> str:
         """Return a row's type as text; columns with equal types can be concatenated."""
         column = self._columns("")[0]

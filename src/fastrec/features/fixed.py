@@ -99,6 +99,9 @@ class FixedLen(Spec):
         default = self._default_bytes()
         return [self._column(name, "dense", self.shape, default=default)]
 
+    def _windowed(self, length: int | None) -> Spec | None:
+        return _window(length, self.shape[1:], self.dtype) if self.shape else None
+
 
 @dataclass(frozen=True, init=False, repr=False)
 class VarLen(Spec):
@@ -146,6 +149,9 @@ class VarLen(Spec):
 
     def _columns(self, name: str | bytes) -> list[Column]:
         return [self._column(name, "ragged", self.shape)]
+
+    def _windowed(self, length: int | None) -> Spec | None:
+        return _window(length, self.shape, self.dtype)
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -434,6 +440,9 @@ class FixedLenSequence(Spec):
         )
         return [column]
 
+    def _windowed(self, length: int | None) -> Spec | None:
+        return _window(length, self.shape, self.dtype)
+
     def _names(self, name: str | bytes) -> list[str | bytes]:
         return [name] if self.lengths is None else [name, self.lengths]
 
@@ -476,6 +485,11 @@ class FixedLenSequence(Spec):
         rows = column if is_ragged else rows_of_one_length(column)
         padded: Array = rows.to_padded(fill=fill, length=width)
         return padded
+
+
+def _window(length: int | None, shape: tuple[int, ...], dtype: str) -> FixedLen:
+    """Return the spec of `length` items of a shape, or of one item."""
+    return FixedLen(shape if length is None else (length, *shape), dtype)
 
 
 def rows_of_one_length(column: Any) -> RaggedArray:

@@ -263,6 +263,9 @@ class List(Spec):
         column = self._strings(name)
         return [column._replace(shape=(self.length,), default=default)]
 
+    def _windowed(self, length: int | None) -> Spec | None:
+        return self.spec if length is None else List(self.spec, length, key=self.key)
+
     def _row_type(self) -> str:
         length = "ragged" if self.length is None else self.length
         return f"{self.spec._row_type()} {length}"

@@ -85,9 +85,12 @@ class ReadBatch:
         self._reader = reader
         self.unreadable: list[SkippedRow] = []
         self.n_kept = 0
+        self.n_read = _n_valid(info)  # rows whose record can be read
         if reader.kept is None:
             self.batch, self.raised = reader.collator(*self._decoded(info))
             return
+        _, info = reader.source.decoded(info)  # for transforms of kept rows
+        info = dataclasses.replace(info, _decoded=None)
         readings, self._rows = reader.kept.find(info.records, reader.pool)
         found = np.unique(readings).tolist() or [0]
         parts: Parts = [(found[0], {}, None)]
@@ -143,19 +146,26 @@ class ReadBatch:
         if reader.kept is not None:
             source = source.without_padding()
         with source.files.renewing():
+            numbers, info = source.decoded(info)
+            n_rows = len(numbers) + 1 if source.has_steps else len(info.positions)
             parts, unreadable = _core.decode_records(
                 source.to_core(),
                 source.catalog(),
                 reader.pool,
-                info.records[info.positions >= 0],
-                len(info.positions),
+                numbers,
+                n_rows,
                 reader.policy,
             )
         if unreadable:
             self.unreadable += unreadable_rows(unreadable)
-            rows = [span.row for span in unreadable]
+            rows, n_valid = [span.row for span in unreadable], _n_valid(info)
             info = info._without(rows, masks=reader.policy == "mask")
+            self.n_read -= n_valid - _n_valid(info)
         return parts, info
+
+
+def _n_valid(info: BatchInfo) -> int:
+    return int(np.count_nonzero(info.positions >= 0))
 
 
 class _Steps:
@@ -230,7 +240,7 @@ class KeptDecoder:
             read = self._reader.read(info)
             batch, n_kept = read.batch, read.n_kept
             skipped = [*read.unreadable, *read.raised]
-            n_records = int(np.count_nonzero(records >= 0)) - len(read.unreadable)
+            n_records = read.n_read
         n_bytes = sum([getattr(column, "nbytes", 0) for column in batch.values()])
         elapsed = clock() - begin
         with _core.HeldLock(self._lock):

@@ -29,6 +29,7 @@ from fastrec.sources.source import Source
 from fastrec.transforms.batch_info import BatchInfo, Places
 from fastrec.transforms.decode import DecodeStrings
 from fastrec.transforms.transform import CheckedTransform
+from fastrec.transforms.windows import Windows
 
 VALID = "__valid__"  # added column: False for padding and masked rows
 
@@ -100,10 +101,17 @@ class Collator:
             else None
             for reading in self._readings
         ]
+        table = source.step_table
+        windows = [
+            Windows(reading.steps, table.counts) if reading.steps and table else None
+            for reading in self._readings
+        ]
         self._part_transforms = [
-            ([] if decoder is None else [CheckedTransform(decoder)])
+            [CheckedTransform(each) for each in reads if each is not None]
             + list(reading.transforms)
-            for reading, decoder in zip(self._readings, self._decoders, strict=True)
+            for reading, *reads in zip(
+                self._readings, windows, self._decoders, strict=True
+            )
         ]
         self._n_before_kept = [
             len(transforms) - len(reading.transforms_after) if reading.kept else 0
@@ -231,7 +239,7 @@ class Collator:
                 self._part_transforms[reading][: self._n_before_kept[reading]],
                 skipped=skipped,
             )
-            of_part = info if rows is None else info._of_rows(rows)
+            of_part = info._of_part(rows)
             if read is None:
                 batch, of_part = before(batch, of_part)
             else:

@@ -144,9 +144,12 @@ class BatchDecoder:
 
     def _last_places(self) -> Places:
         """Return the file locations of the rows in the last decoded batch."""
-        context = f" of step {self._step} of epoch {self._epoch}"
         files = self._options.source.files.files
-        return Places(files, self.pipeline.places(), context)
+        return Places(files, self.pipeline.places(), self._context)
+
+    @property
+    def _context(self) -> str:
+        return f" of step {self._step} of epoch {self._epoch}"
 
     def _next_of_pipeline(
         self,
@@ -186,12 +189,15 @@ class BatchDecoder:
         if self._needs_places:
             self._step = step
             places = self._last_places()
+        n_records, skipped = n_valid - len(unreadable), unreadable_rows(unreadable)
         if not self._collator.is_identity:
             info = self._info(step, n_rows, n_valid, places)
             if unreadable:
                 masks = self._options.row_policy == "mask"
                 info = info._without([span.row for span in unreadable], masks=masks)
-        n_records, skipped = n_valid - len(unreadable), unreadable_rows(unreadable)
+            if info.steps is not None:
+                n_records = int(np.count_nonzero(info.positions >= 0))
+                places = info._places
         return Delivered({}, step, n_records, n_bytes, skipped, places), parts, info
 
     def collate(
@@ -221,10 +227,15 @@ class BatchDecoder:
             first = step * self._options.planner.global_batch_size
             numbers = np.arange(first, first + n_valid, dtype=np.int64)
             positions, records = padded(numbers, numbers.copy(), n_rows)
-        places = None if places is None else places.padded(n_rows)
-        return BatchInfo(
+        source = self._options.source
+        if source.has_steps:
+            places = source.row_places(records, self._context)
+        elif places is not None:
+            places = places.padded(n_rows)
+        info = BatchInfo(
             *(self._seed, self._epoch, step, positions, records), _places=places
         )
+        return source.decoded(info)[1]
 
 
 def _pipeline(

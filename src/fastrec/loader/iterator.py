@@ -264,7 +264,7 @@ class BatchIterator(Iterator[Any]):
         self._is_watching = core.is_watching
         n_delivered = at.n_records - self._begin.n_records
         n_delivered += 0 if delivered is None else delivered.n_records
-        schemas = [reading.schema for reading in source.readings()[0]]
+        schemas = [reading.record_schema for reading in source.readings()[0]]
         if warning := absence(core, schemas, n_delivered, is_end=is_end):
             self._warnings.append(warning)
 

@@ -13,12 +13,11 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.errors import CorruptionError
-from fastrec.features.schema import Schema
 from fastrec.kept.key import Kept, only
 from fastrec.kept.store import RowStore
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.selection import Numbers, numbers_at
-from fastrec.sources.source import Source
+from fastrec.sources.source import Reading, Source
 from fastrec.storage.paths import versions_of
 
 
@@ -31,9 +30,9 @@ class KeptRows:
     def __init__(self, source: Source) -> None:
         self._source = source
         files, (readings, of_files) = source.files, source.readings()
-        begins = [0, *itertools.accumulate(files.n_records_by_file())]
+        begins = [0, *itertools.accumulate(source.n_numbered_by_file())]
         ends = [0, *itertools.accumulate(reading.n_files for reading in source.given)]
-        self._pieces = None if source.is_walkable else source.records()
+        self._pieces = None if source.is_whole else source.records()
         # Of each run of files: its first record and its reading.
         self._begins = np.array([begins[first] for first in ends], np.int64)
         self._readings = np.array([of_files[first] for first in ends[:-1]])
@@ -47,7 +46,8 @@ class KeptRows:
                 continue
             is_one = len(self._readings) == 1
             of_run = files if is_one else files.part(range(*run))
-            key = _key(kept, readings[reading].schema, of_run)
+            n_rows = begins[run[1]] - begins[run[0]]
+            key = _key(kept, readings[reading], of_run, n_rows)
             if (store := self.stores[reading]) is None:
                 self.stores[reading] = _store(source, kept.directory, key)
             else:  # datasets that are joined more than once
@@ -115,16 +115,23 @@ def _store(source: Source, directory: str, key: dict[str, Any]) -> RowStore:
     return store
 
 
-def _key(kept: Kept, schema: Schema, files: FileSet) -> dict[str, Any]:
+def _key(kept: Kept, reading: Reading, files: FileSet, n_rows: int) -> dict[str, Any]:
     """Return what identifies the rows that are kept of these files, as JSON."""
     digest = hashlib.blake2b(digest_size=16)
     files.add_to(digest)
     digest.update(versions_of(files.files).tobytes())  # not of their copies
+    schema, steps = reading.schema, reading.steps
     features = {
         str(name): [schema._row_type(name), repr(spec)] for name, spec in schema.items()
     }
+    of_steps = {}
+    if steps is not None:
+        of_steps["steps"] = repr(steps.rule)
+        for name, offsets in steps.windows.items():
+            features[str(name)].append(repr(offsets))
     return {
-        "n_rows": files.n_records,
+        "n_rows": n_rows,
+        **of_steps,
         "files": digest.hexdigest(),
         "features": features,
         "transforms": [*kept.transforms],

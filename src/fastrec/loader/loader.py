@@ -612,7 +612,9 @@ class Loader(Generic[B]):
         """Return the result of the transforms for a batch of no rows."""
         readings, _ = self._options.source.readings()
         none = np.empty(0, np.int64)
-        columns = _core.parse_examples(readings[0].schema._bind(), self._pool, [])
+        columns = _core.parse_examples(
+            readings[0].record_schema._bind(), self._pool, []
+        )
         parts = [(0, columns, None if len(readings) == 1 else none)]
         info = BatchInfo(self.seed, self.epoch, self.step, none, none)
         batch, _ = self._options.collator()(parts, info)

@@ -119,7 +119,7 @@ def _core_shuffle(shuffle: Shuffle, source: Source) -> _core.Shuffle:
     if isinstance(shuffle, Blocks):
         assert isinstance(shuffle.block_bytes, int)
         files = source.files
-        block_records = shuffle.block_bytes * files.n_records // max(1, files.n_bytes)
+        block_records = shuffle.block_bytes * source.n_numbered // max(1, files.n_bytes)
         return _core.Shuffle.blocks(max(1, block_records), shuffle.lanes)
     if isinstance(shuffle, Window):
         raise TypeError(

@@ -60,6 +60,8 @@ class Range:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         if self.last is None:
             return partial, (_selected, self.source, (), None)
+        if self.source.has_steps:
+            return partial, (_selected, self.source, (), range(self.first, self.last))
         positions = np.arange(self.first, self.last)
         numbers = numbers_at(self.source.records(), positions)
         begins = np.cumsum([0, *self.source.files.n_records_by_file()])

@@ -555,6 +555,11 @@ class FileSet:
         """Report the regions that are skipped because of damaged framing."""
         return Report(tuple(gap.region for gap in _gaps(self.scans())))
 
+    @property
+    def index_place(self) -> IndexPlace:
+        """The place of the index of the files, or of the first of joined datasets."""
+        return IndexPlace(self._parts[0]._options.index_dir)
+
     def n_records_by_file(self) -> list[int]:
         """Return the number of records in each file."""
         counts: list[int] = self.scans().counts.tolist()

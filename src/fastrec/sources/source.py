@@ -16,11 +16,13 @@ from fastrec.features import infer
 from fastrec.features.fixed import any_width_columns, without_padding
 from fastrec.features.image import encoded_of
 from fastrec.features.schema import Schema, check_columns, expanded
+from fastrec.features.steps import Steps
 from fastrec.hints import no_column
 from fastrec.kept.key import Kept
 from fastrec.on_error import ErrorPolicy
 from fastrec.sources.file_set import FileSet
-from fastrec.sources.selection import Numbers, Pieces, chosen, shifted
+from fastrec.sources.selection import Numbers, Pieces, chosen, numbers_at, shifted
+from fastrec.sources.step_table import StepTable
 from fastrec.transforms.batch_info import BatchInfo, Extra, Places
 from fastrec.transforms.transform import CheckedTransform
 
@@ -37,12 +39,25 @@ class Reading:
     transforms: tuple[CheckedTransform, ...] = ()  # applied before datasets are joined
     record_counts: tuple[int, ...] | None = None  # of each file, according to metadata
     kept: Kept | None = None  # after the first transforms, one for each of its keys
+    steps: Steps | None = None  # if rows are steps of records
 
     @property
-    def schema(self) -> Schema:
+    def record_schema(self) -> Schema:
         """The features, which must have been passed or inferred before."""
         assert self.features is not None
         return self.features
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of a row before transforms."""
+        return self.record_schema if self.steps is None else self.steps.schema
+
+    def with_schema(self, change: Callable[[Schema], Schema]) -> Reading:
+        """Return a reading with changed features, of records and of rows."""
+        features, steps = change(self.record_schema), self.steps
+        if steps is not None:
+            steps = replace(steps, schema=change(steps.schema))
+        return replace(self, features=features, steps=steps)
 
     def with_columns(self, names: Sequence[str]) -> Reading:
         """Return a reading of the features `names`, or of the columns of kept rows."""
@@ -57,10 +72,16 @@ class Reading:
             raise KeyError(no_column(missing[0], known, "the dataset"))
         if kept and kept.transforms:
             return replace(self, kept=replace(kept, delivered=tuple(names)))
-        features = schema._with({name: schema[name] for name in names})
+        if self.steps is None:
+            features = schema._with({name: schema[name] for name in names})
+            reading = replace(self, features=features)
+        else:
+            steps = self.steps.with_columns(names)
+            features = steps.features(self.record_schema)
+            reading = replace(self, features=features, steps=steps)
         if kept is None:
-            return replace(self, features=features)
-        delivered = tuple(map(str, features._column_names()))
+            return reading
+        delivered = tuple(map(str, reading.schema._column_names()))
         return replace(self, kept=replace(kept, delivered=delivered))
 
     @property
@@ -70,9 +91,11 @@ class Reading:
 
     def gives_columns_of(self, other: Reading) -> bool:
         """Return whether both readings have equal columns, so rows can share arrays."""
-        return (self.transforms, self.kept) == (other.transforms, other.kept) and (
-            self.schema is other.schema
-            or self.schema._columns() == other.schema._columns()
+        return (self.transforms, self.kept, self.steps) == (
+            *(other.transforms, other.kept, other.steps),
+        ) and (
+            self.record_schema is other.record_schema
+            or self.record_schema._columns() == other.record_schema._columns()
         )
 
 
@@ -103,7 +126,8 @@ class Source:
     """Records of files, numbered from 0, with each file's features and transforms.
 
     A source has all records in file order, or the records of `pieces`, or the rows that
-    `mix` draws. Fields never change: `dataclasses.replace` returns a changed copy.
+    `mix` draws. If the readings have `steps`, steps are numbered in place of records.
+    Fields never change: `dataclasses.replace` returns a changed copy.
     """
 
     files: FileSet
@@ -117,6 +141,7 @@ class Source:
     _known: tuple[Reading, ...] | None = field(default=None, init=False)
     _distinct: tuple[list[Reading], list[int]] | None = field(default=None, init=False)
     _unpadded: Source | None = field(default=None, init=False)
+    _table: StepTable | None = field(default=None, init=False)
     _bound: tuple[_core.FileTable, _core.Sources] | None = field(
         default=None, init=False
     )
@@ -142,7 +167,8 @@ class Source:
                 for name, (source, weight) in self.mix.components.items()
             )
         text, n = repr(self.files), self.n_known_records()
-        text += "" if n is None else f", {n:,} record{'' if n == 1 else 's'}"
+        noun = "step" if self.has_steps else "record"
+        text += "" if n is None else f", {n:,} {noun}{'' if n == 1 else 's'}"
         return text + ("" if self.pieces is None else " selected")
 
     # Features and transforms.
@@ -153,13 +179,8 @@ class Source:
 
     def with_schema(self, change: Callable[[Schema], Schema]) -> Source:
         """Return a source of the same records; `change` is applied to each schema."""
-        return replace(
-            self,
-            given=tuple(
-                replace(reading, features=change(reading.schema))
-                for reading in self.readings_of_files()
-            ),
-        )
+        readings = self.readings_of_files()
+        return replace(self, given=tuple(r.with_schema(change) for r in readings))
 
     def without_padding(self) -> Source:
         """Return a source that reads columns of varying width as RaggedArrays."""
@@ -213,7 +234,7 @@ class Source:
             return None
         (reading,) = self.given
         if reading.features is not None:
-            return reading.features
+            return reading.schema
         return self.files.inferred.get((reading.names, (range(reading.n_files),)))
 
     def readings_of_files(self) -> tuple[Reading, ...]:
@@ -324,7 +345,7 @@ class Source:
                 readings, of_files = self.readings()
                 core = _core.Sources(
                     table,
-                    [reading.schema._bind() for reading in readings],
+                    [reading.record_schema._bind() for reading in readings],
                     of_files if len(readings) > 1 else [],
                     self.files.limits.max_padded_bytes,
                 )
@@ -339,7 +360,7 @@ class Source:
         The numbers of records in these files are not checked.
         """
         of_files = [
-            replace(reading, n_files=1, record_counts=None, kept=None)
+            replace(reading, n_files=1, record_counts=None, kept=None, steps=None)
             for reading in self.readings_of_files()
             for _ in range(reading.n_files)
         ]
@@ -353,7 +374,7 @@ class Source:
         Unknown features are inferred from the first `sample` records of the file.
         """
         reading = (self._known or self.given)[0]
-        schema = self.known_schema() if reading.features is None else reading.features
+        schema = reading.features or self.known_schema()
         source = Source(self.files.first(), (Reading(1, schema),))
         if schema is not None:
             return source
@@ -389,8 +410,8 @@ class Source:
         """Return the number of records, or None if files must be read to count them."""
         if self.pieces is not None:
             return sum(map(len, self.pieces))
-        if self.is_mixed:
-            return None
+        if self.is_mixed or self.has_steps:
+            return None if self.is_mixed else self.n_numbered
         n_listed = self._n_exactly_listed()
         return self.files.n_known_records() if n_listed is None else n_listed
 
@@ -438,9 +459,61 @@ class Source:
     # Records.
 
     @property
-    def is_walkable(self) -> bool:
-        """Whether the source has all records of the files, in file order."""
+    def is_whole(self) -> bool:
+        """Whether the source has all records or steps of the files, in file order."""
         return self.pieces is None and self.mix is None
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the rows are steps of records."""
+        return self.given[0].steps is not None
+
+    @property
+    def is_walkable(self) -> bool:
+        """Whether the rows are all records of the files, in file order."""
+        return self.is_whole and not self.has_steps
+
+    @property
+    def step_table(self) -> StepTable | None:
+        """The rows of all records if the rows are steps, else None."""
+        if self._table is None and self.has_steps:
+            steps = [reading.steps for reading in self.given if reading.steps]
+            self._table = StepTable(steps)
+        return self._table
+
+    @property
+    def n_numbered(self) -> int:
+        """The number of records in the files, or of their steps if rows are steps."""
+        table = self.step_table
+        return self.files.n_records if table is None else table.n_rows
+
+    def n_numbered_by_file(self) -> list[int]:
+        """Return the number of each file's records, or of their steps."""
+        counts = self.files.n_records_by_file()
+        if (table := self.step_table) is None:
+            return counts
+        ends = np.append(0, table.ends)[np.cumsum([0, *counts])]
+        return np.diff(ends).tolist()  # type: ignore[no-any-return]
+
+    def decoded(self, info: BatchInfo) -> tuple[Numbers, BatchInfo]:
+        """Return the numbers of rows whose records are all that a batch needs, once.
+
+        The BatchInfo then has the steps, and the decoded record of each row. Padding has
+        an empty record after all others.
+        """
+        valid = info.records[info.positions >= 0]
+        if (table := self.step_table) is None:
+            return valid, info
+        numbers = valid if self.is_whole else numbers_at(self.records(), valid)
+        found = table.find(numbers)
+        records, first, decoded = np.unique(
+            found[:, 0], return_index=True, return_inverse=True
+        )
+        n_rows = len(info.positions)
+        steps = np.full((n_rows, 2), -1, np.int64)
+        rows = np.full(n_rows, len(records), np.int64)
+        steps[info.positions >= 0], rows[info.positions >= 0] = found, decoded
+        return valid[first], replace(info, steps=steps, _decoded=rows)
 
     @property
     def is_mixed(self) -> bool:
@@ -462,7 +535,7 @@ class Source:
                 [source for source, _ in self.mix.components.values()]
             )
         if self.pieces is None:
-            return (range(self.files.n_records),)
+            return (range(self.n_numbered),)
         if self.n_before is not None and (n := self.files.n_records) != self.n_before:
             raise CorruptionError(
                 f"the files have {n:,} records, but had {self.n_before:,} when records "
@@ -493,8 +566,10 @@ class Source:
         indexes = self.files.indexes()
         if self._catalog is None or self._catalog[0] is not indexes:
             self.check_counts()
-            pieces = [] if self.is_walkable else _to_core(self.records())
-            self._catalog = indexes, _core.Catalog(indexes, pieces)
+            pieces = [] if self.is_whole else _to_core(self.records())
+            table = self.step_table
+            ends = None if table is None else table.ends
+            self._catalog = indexes, _core.Catalog(indexes, pieces, ends)
         return self._catalog[1]
 
     def is_indexed(self) -> bool:
@@ -513,6 +588,9 @@ class Source:
                     digest.update(source.fingerprint().encode())
             else:
                 self.files.add_to(digest)
+                for reading in self.given:
+                    if reading.steps is not None:
+                        digest.update(repr(reading.steps.rule).encode())
                 for piece in self.pieces or ():
                     if isinstance(piece, range):
                         text = repr((piece.start, len(piece), piece.step))
@@ -551,7 +629,7 @@ class Source:
 
 def joined_records(sources: Sequence[Source]) -> Pieces:
     """Return the records of `sources`, numbered across the joined files."""
-    counts = [source.files.n_records for source in sources]
+    counts = [source.n_numbered for source in sources]
     begins = itertools.accumulate(counts, initial=0)
     return tuple(
         itertools.chain.from_iterable(

@@ -360,6 +360,10 @@ class _Uint64(Spec):
             ((_, array),) = self.spec._compose(name, arrays)
         return [(name, _as_uint64(array))]
 
+    def _windowed(self, length: int | None) -> Spec | None:
+        spec = self.spec._windowed(length)
+        return None if spec is None else _Uint64(spec=spec)
+
     def _row_type(self) -> str:
         return f"uint64 bits of {self.spec._row_type()}"
 

@@ -89,8 +89,11 @@ class BatchInfo:
         The position of each row in the epoch; -1 for padding rows
         (``pad_last=True``).
     records : ndarray of int64, shape (rows,)
-        The number of each row's record in the dataset; -1 for padding rows. Joined
-        datasets are numbered consecutively.
+        The number of each row in the dataset, as in ``ds[i]``; -1 for padding rows.
+        Joined datasets are numbered consecutively.
+    steps : ndarray of int64, shape (rows, 2), or None
+        With `Dataset.steps`, the number of each row's record in the files, and of its
+        step in the record; -1 for padding rows.
     """
 
     seed: int
@@ -98,6 +101,7 @@ class BatchInfo:
     step: int
     positions: npt.NDArray[np.int64]
     records: npt.NDArray[np.int64]
+    steps: npt.NDArray[np.int64] | None = None
     # Threads that share the rows of the batch with the calling thread.
     _threads: TaskPool | None = field(default=None, repr=False)
     _places: Places | None = field(default=None, repr=False)
@@ -105,6 +109,8 @@ class BatchInfo:
     _pool: _core.BlockPool | None = field(default=None, repr=False)
     # The indices of the decoded rows, if some rows were skipped.
     _rows: npt.NDArray[np.int64] | None = field(default=None, repr=False)
+    # The decoded record of each row, if the rows are steps of records.
+    _decoded: npt.NDArray[np.int64] | None = field(default=None, repr=False)
     # Failed rows and their errors, added by per-row transforms; None lets them raise.
     _failed: list[tuple[int, Exception]] | None = field(default=None, repr=False)
 
@@ -134,6 +140,8 @@ class BatchInfo:
             self,
             positions=self.positions[rows],
             records=self.records[rows],
+            steps=None if self.steps is None else self.steps[rows],
+            _decoded=None if self._decoded is None else self._decoded[rows],
             _places=None if self._places is None else self._places.take(rows),
             _rows=rows if self._rows is None else self._rows[rows],
         )
@@ -145,11 +153,33 @@ class BatchInfo:
         return dataclasses.replace(self, positions=positions, records=records)
 
     def _without(self, rows: Sequence[int | None], *, masks: bool) -> BatchInfo:
-        """Return a copy with `rows` masked if `masks` is true, else removed."""
-        known = [row for row in rows if row is not None]
+        """Return a copy without rows that the core could not decode.
+
+        They are masked if `masks` is true, else removed.
+        """
+        known = np.array([row for row in rows if row is not None], np.int64)
+        if self._decoded is None:
+            lost = known
+        else:
+            lost = np.flatnonzero(np.isin(self._decoded, known))
         if masks:
-            return self._masked(known)
-        return self._of_rows(np.delete(np.arange(len(self.positions)), known))
+            return self._masked(lost.tolist())
+        info = self._of_rows(np.delete(np.arange(len(self.positions)), lost))
+        if (decoded := info._decoded) is None:
+            return info
+        decoded = decoded - np.searchsorted(known, decoded)
+        return dataclasses.replace(info, _decoded=decoded)
+
+    def _of_part(self, rows: npt.NDArray[np.int64] | None) -> BatchInfo:
+        """Return the BatchInfo of the decoded `rows`; None means all."""
+        if rows is None:
+            return self
+        if self._decoded is None:
+            return self._of_rows(rows)
+        info = self._of_rows(np.flatnonzero(np.isin(self._decoded, rows)))
+        assert info._decoded is not None
+        decoded = np.searchsorted(rows, info._decoded)
+        return dataclasses.replace(info, _decoded=decoded)
 
 
 # Computes a column that the loader adds to a batch.

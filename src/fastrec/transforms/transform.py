@@ -12,6 +12,7 @@ from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, name_of
 from fastrec.transforms.decode import DecodeStrings
 from fastrec.transforms.per_row import PerRow
+from fastrec.transforms.windows import Windows
 
 Transform: TypeAlias = Callable[..., Mapping[str, Any]]
 
@@ -28,7 +29,7 @@ class CheckedTransform:
         self._transform = transform
         self._info = argument_style(transform, "info")
         # Whether it is part of reading, so `on_error` applies, not `on_transform_error`.
-        self.is_reading = isinstance(transform, DecodeStrings)
+        self.is_reading = isinstance(transform, (DecodeStrings, Windows))
         # Whether threads may share the rows of a batch.
         self.is_per_row = self.is_reading or isinstance(transform, PerRow)
         self.name: str = f"{name_of(transform)}()"  # for errors

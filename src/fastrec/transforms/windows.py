@@ -1,0 +1,150 @@
+"""Windows: gather the windows of a batch's rows from the lists of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec.arrays.batch import Batch, BytesArray, RaggedArray
+from fastrec.arrays.bytes import reshaped
+from fastrec.errors import CorruptionError, Error, SchemaError
+from fastrec.features.fixed import rows_of_one_length
+from fastrec.features.steps import Steps, mask_of
+from fastrec.transforms.batch_info import BatchInfo
+
+_Indices = npt.NDArray[np.int64]
+
+
+class Windows:
+    """A transform from the columns of records to the columns of their steps.
+
+    ``info.steps`` has the record and the step of each row, and ``info._decoded`` the
+    row of the record in the batch that is passed.
+    """
+
+    name = ""  # errors contain their location
+
+    def __init__(self, steps: Steps, counts: npt.NDArray[np.int32]) -> None:
+        self._steps = steps
+        self._counts = counts  # of all records in all files
+
+    def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
+        """Return the rows of `info`; their records are rows of `batch`."""
+        assert info.steps is not None
+        assert info._decoded is not None
+        columns: Mapping[Any, Any] = batch
+        lists = {name: _as_ragged(columns[name]) for name in self._steps.windows}
+        at = self._checked(lists, info, info._decoded)
+        rows: dict[Any, Any] = {}
+        for name in self._steps.schema:
+            if name in lists:
+                rows |= self._window(name, lists[name], at, info.steps[:, 1])
+            elif name in columns:  # otherwise a mask
+                rows[name] = columns[name][at]
+        return rows
+
+    def _checked(
+        self, lists: Mapping[Any, RaggedArray], info: BatchInfo, at: _Indices
+    ) -> _Indices:
+        """Return the row of each row's record, after checking the records' steps.
+
+        The record of a failed row is the empty one, which is last.
+        """
+        if not lists:
+            return at
+        (first, *others) = lists
+        lengths = lists[first].lengths
+        assert info.steps is not None
+        records = info.steps[:, 0]
+        is_wrong = self._steps.rows_of(lengths[at]) != self._steps.rows_of(
+            self._counts[records]
+        )
+        for name in others:
+            is_wrong |= (lists[name].lengths != lengths)[at]
+        failed = np.flatnonzero(is_wrong & (info.positions >= 0)).tolist()
+        if not failed:
+            return at
+        errors = {row: _error(lists, info, row, int(at[row])) for row in failed}
+        if info._failed is None:
+            raise errors[failed[0]]
+        info._failed.extend(errors.items())
+        at = at.copy()
+        at[failed] = len(lengths) - 1
+        return at
+
+    def _window(
+        self, name: Any, steps: RaggedArray, at: _Indices, row_steps: _Indices
+    ) -> dict[Any, Any]:
+        """Return the window of each row, and its mask."""
+        offsets = self._steps.windows[name]
+        splits: _Indices = np.asarray(steps.row_splits, np.int64)
+        begins, lengths = splits[at], splits[at + 1] - splits[at]
+        within = row_steps[:, np.newaxis] + np.atleast_1d(offsets)
+        inside = (within >= 0) & (within < lengths[:, np.newaxis])
+        last = np.maximum(lengths - 1, 0)[:, np.newaxis]
+        index = begins[:, np.newaxis] + np.clip(within, 0, last)
+        is_item = inside if self._steps.edge == "zero" else lengths[:, np.newaxis] > 0
+        window = _items(steps.values, index, np.broadcast_to(is_item, index.shape))
+        if isinstance(offsets, int):
+            window, inside = window[:, 0], inside[:, 0]
+        if self._steps.edge != "zero":
+            return {name: window}
+        return {name: window, mask_of(name): inside}
+
+
+def _as_ragged(column: Any) -> RaggedArray:
+    return column if isinstance(column, RaggedArray) else rows_of_one_length(column)
+
+
+def _items(values: Any, index: _Indices, is_item: npt.NDArray[np.bool_]) -> Any:
+    """Return ``values[index]``, with zeros or empty strings where `is_item` is False."""
+    shape = (*index.shape, *values.shape[1:])
+    is_whole = bool(is_item.all())
+    if isinstance(values, BytesArray):
+        if not is_whole:
+            index = np.where(is_item, index, len(values))
+            ends = np.repeat(values.offsets[-1:], values.size // max(1, len(values)))
+            values = BytesArray._wrap(
+                values.data,
+                np.append(values.offsets, ends),
+                (len(values) + 1, *values.shape[1:]),
+            )
+        return reshaped(values[index.reshape(-1)], shape)
+    if not len(values):
+        return np.zeros(shape, values.dtype)
+    if not is_whole:
+        index = np.where(is_item, index, 0)
+    items = np.take(values, index, axis=0)
+    if not is_whole:
+        items[~is_item] = 0
+    return items
+
+
+def _error(
+    lists: Mapping[Any, RaggedArray], info: BatchInfo, row: int, at: int
+) -> Error:
+    """Return the error of a row whose record does not have the expected steps."""
+    (first, n_first), *others = [
+        (name, int(column.lengths[at])) for name, column in lists.items()
+    ]
+    path, record, begin = None, row, None
+    if info._places is not None:
+        file, record, begin, _ = info._places.numbers[row].tolist()
+        path = info._places.files[file]
+    for name, n in others:
+        if n != n_first:
+            return SchemaError(
+                f"columns of windows must have the same number of steps, got {n_first} "
+                f"in {first!r} and {n} in {name!r}",
+                *(path, record, begin),
+                code="n_steps",
+            )
+    return CorruptionError(
+        f"the record has {n_first} steps, which is not the number that it had when steps "
+        "were counted; open the dataset again",
+        *(path, record, begin),
+        code="file_changed",
+    )
