@@ -194,6 +194,7 @@ class Raw(Spec):
     little_endian: bool
     default: Any
     compression: Literal["ZLIB"] | None
+    _is_item: ClassVar[bool] = False  # True: Python decodes it, like a List
 
     def __init__(
         self,
@@ -234,7 +235,7 @@ class Raw(Spec):
         return dtype.itemsize // (2 if dtype.kind == "c" else 1)
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        if self.compression is not None:  # Python code decompresses
+        if self.compression is not None or self._is_item:  # Python code decodes
             return [self._strings(name)]
         column = Column(
             *(name, self._key_of(name), "bytes", "raw"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -264,7 +265,11 @@ class List(Spec):
         return [column._replace(shape=(self.length,), default=default)]
 
     def _windowed(self, length: int | None) -> Spec | None:
-        return self.spec if length is None else List(self.spec, length, key=self.key)
+        if length is not None:
+            return List(self.spec, length, key=self.key)
+        item = copy.copy(self.spec)
+        item._set(_is_item=True)
+        return item
 
     def _row_type(self) -> str:
         length = "ragged" if self.length is None else self.length
@@ -289,5 +294,5 @@ def encoded_of(features: Mapping[str | bytes, Spec]) -> dict[str | bytes, Encode
         name: spec
         for name, spec in features.items()
         if isinstance(spec, (Image, List))
-        or (isinstance(spec, Raw) and spec.compression is not None)
+        or (isinstance(spec, Raw) and (spec.compression is not None or spec._is_item))
     }

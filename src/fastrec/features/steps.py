@@ -58,6 +58,11 @@ class Steps:
             return 0
         return -(-max(0, -self.reach[0]) // self.every) * self.every
 
+    @property
+    def masks(self) -> dict[Any, Any]:
+        """The mask of each window with zeros."""
+        return {name: mask_of(name) for name in self.windows if self.edge == "zero"}
+
     def rows_of(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Return how many rows records have that have these numbers of steps.
 
@@ -71,7 +76,7 @@ class Steps:
         """Return steps of fewer columns; a mask stays with its window."""
         chosen = {name.removesuffix("/mask") for name in names} | {*names}
         windows = {n: offsets for n, offsets in self.windows.items() if n in chosen}
-        masks = {mask_of(name) for name in windows if self.edge == "zero"}
+        masks = {mask for name, mask in self.masks.items() if name in windows}
         specs = {
             name: spec
             for name, spec in self.schema.items()

@@ -96,7 +96,11 @@ class Collator:
         self._on_error = on_error
         self._on_unreadable = on_unreadable
         self._decoders = [
-            DecodeStrings(reading.schema, source.files.limits)
+            DecodeStrings(
+                reading.schema,
+                source.files.limits,
+                reading.steps and reading.steps.masks,
+            )
             if encoded_of(reading.schema)
             else None
             for reading in self._readings

@@ -36,18 +36,25 @@ class _Column(NamedTuple):
     begins: npt.NDArray[np.int64]  # the first string of each row, and the end
     arrays: npt.NDArray[Any]  # one for each string
     result: npt.NDArray[Any] | RaggedArray
+    is_value: npt.NDArray[np.bool_] | None = None  # False for zeros
 
 
 class DecodeStrings:
     """A transform that decodes the columns of images and stored arrays.
 
     Threads share the strings of a batch, because a row may have many strings, such as the
-    frames of an episode.
+    frames of an episode. `masks` are columns that are False for strings to read as zeros.
     """
 
     name = ""  # errors contain their location
 
-    def __init__(self, features: Mapping[Any, Spec], limits: Limits) -> None:
+    def __init__(
+        self,
+        features: Mapping[Any, Spec],
+        limits: Limits,
+        masks: Mapping[Any, Any] | None = None,
+    ) -> None:
+        self._masks = masks or {}
         self._items: dict[Any, tuple[bytes, Image | Raw, bool]] = {
             name: (
                 spec._key_of(name),
@@ -77,6 +84,11 @@ class DecodeStrings:
             name: _column(*item, encoded[name], n_rows, info)
             for name, item in self._items.items()
         }
+        for name, mask in self._masks.items():
+            if name in columns:
+                is_value = np.ravel(encoded[mask])
+                columns[name].arrays[~is_value] = 0
+                columns[name] = columns[name]._replace(is_value=is_value)
         failed: list[tuple[int, int, Exception]] = []
         functions = [
             (
@@ -113,7 +125,8 @@ class DecodeStrings:
         for i in range(begin, end):
             while begins[row + 1] <= i:
                 row += 1
-            if info.positions[row] < 0:
+            is_value = column.is_value
+            if info.positions[row] < 0 or (is_value is not None and not is_value[i]):
                 continue
             data = strings.data[strings.offsets[i] : strings.offsets[i + 1]]
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -106,7 +107,7 @@ def _items(values: Any, index: _Indices, is_item: npt.NDArray[np.bool_]) -> Any:
     if isinstance(values, BytesArray):
         if not is_whole:
             index = np.where(is_item, index, len(values))
-            ends = np.repeat(values.offsets[-1:], values.size // max(1, len(values)))
+            ends = np.repeat(values.offsets[-1:], math.prod(values.shape[1:]))
             values = BytesArray._wrap(
                 values.data,
                 np.append(values.offsets, ends),
