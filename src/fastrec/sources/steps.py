@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -78,6 +77,8 @@ def count_steps(source: Source, names: Sequence[Any], place: IndexPlace) -> Coun
 
 def _key(source: Source, name: Any) -> str:
     """Return a hash of the records and of the feature with a list."""
+    import hashlib  # slow to import
+
     schema = source.schema
     column = schema[name]._columns(name)[0]
     digest = hashlib.blake2b(digest_size=16)
