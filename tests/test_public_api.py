@@ -109,6 +109,7 @@ MEMBERS = {
         "shard",
         "split",
         "statistics",
+        "steps",
         "with_features",
         "with_transform",
     ],

@@ -139,7 +139,9 @@ def test_prefixes_select_kept_columns(ds: Untyped, tmp_path: Path) -> None:
 
 
 def test_features_are_chosen_before_rows_are_kept(ds: Untyped, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"call with_features\(\) before cache\(\)"):
+    with pytest.raises(
+        TypeError, match=r"call with_features\(\) before steps\(\) and cache\(\)"
+    ):
         ds.cache(tmp_path).with_features({"n": "int64"})
 
 

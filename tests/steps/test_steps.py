@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from tests.support.children import n_runs
+from children import n_runs
 
 N_RUNS = n_runs(60)
 KINDS = ("numbers", "items", "strings", "arrays", "padded")

@@ -99,7 +99,7 @@ class Collator:
             DecodeStrings(
                 reading.schema,
                 source.files.limits,
-                reading.steps and reading.steps.masks,
+                None if reading.steps is None else reading.steps.masks,
             )
             if encoded_of(reading.schema)
             else None
