@@ -997,6 +997,19 @@ def test_an_inferred_schema_has_the_options_that_fit(testdata: Path) -> None:
     }
 
 
+def test_steps_of_records_are_rows_of_a_table(tmp_path: Path) -> None:
+    rows = [{"a": [10 * i + j for j in range(i)], "id": i} for i in range(1, 5)]
+    fr.write(tmp_path / "episodes.tfrecord", rows)
+    features = {"a": fr.VarLen("int64"), "id": fr.FixedLen((), "int64")}
+    ds = fr.open(tmp_path / "episodes.tfrecord", features=features)
+    steps = ds.steps({"a": [-1, 0]}, edge="zero")
+    for source in (steps, steps.loader(3), fr.mix({"steps": (steps, 1.0)})):
+        columns = table_of(source).to_pydict()
+        assert columns["a"][:3] == [[0, 10], [0, 20], [20, 21]]
+        assert columns["a/mask"][:3] == [[False, True], [False, True], [True, True]]
+        assert columns["id"] == [1, 2, 2, 3, 3, 3, 4, 4, 4, 4]
+
+
 def test_a_reader_reports_its_progress(data: DataSets) -> None:
     seen: list[int] = []
     pa.table(Reader(data.of((10,)), batch_size=4, progress=seen.append))

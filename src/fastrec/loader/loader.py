@@ -610,14 +610,14 @@ class Loader(Generic[B]):
 
     def _empty_batch(self) -> Batch:
         """Return the result of the transforms for a batch of no rows."""
-        readings, _ = self._options.source.readings()
-        none = np.empty(0, np.int64)
+        source, none = self._options.source, np.empty(0, np.int64)
+        readings, _ = source.readings()
         columns = _core.parse_examples(
             readings[0].record_schema._bind(), self._pool, []
         )
         parts = [(0, columns, None if len(readings) == 1 else none)]
         info = BatchInfo(self.seed, self.epoch, self.step, none, none)
-        batch, _ = self._options.collator()(parts, info)
+        batch, _ = self._options.collator()(parts, source.decoded(info)[1])
         return batch
 
     def _table_loader(
