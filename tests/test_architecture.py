@@ -82,8 +82,8 @@ LINES = {
     "src/fastrec/compat": 587,
     "src/fastrec/convert": 1099,
     "src/fastrec/dataset": 2074,
-    "src/fastrec/example": 1069,
-    "src/fastrec/features": 2983,
+    "src/fastrec/example": 1074,
+    "src/fastrec/features": 3061,
     "src/fastrec/kept": 726,
     "src/fastrec/loader": 3878,
     "src/fastrec/ray": 999,
@@ -92,7 +92,7 @@ LINES = {
     "src/fastrec/storage": 4154,
     "src/fastrec/tfds": 758,
     "src/fastrec/torch": 1483,
-    "src/fastrec/transforms": 1373,
+    "src/fastrec/transforms": 1437,
     "src/fastrec/writer": 1417,
 }
 

@@ -256,7 +256,7 @@ def test_a_list_is_a_spec() -> None:
     assert "fr.List(fr.Raw((2,), 'int8', compression='ZLIB'), length=3)" in repr(schema)
     untyped: Any = fr
     for call, message in (
-        (lambda: untyped.List(fr.VarLen()), "spec must be an Image or Raw, got VarLen"),
+        (lambda: untyped.List(fr.VarLen()), "spec must be an Image, Raw or Serial"),
         (lambda: untyped.List(fr.Raw(()), 0), "length must be an int of at least 1"),
         (
             lambda: untyped.Raw((), compression="GZIP"),

@@ -279,7 +279,7 @@ def test_an_empty_key_is_not_a_feature(make: Any) -> None:
         {"sequence_features": ["a"]},
         {"sequence_features": {"a": fr.FixedLen((), "int64")}},
         {"sequence_features": {"a": "int64"}},
-        {"sequence_features": {"a": fr.Raw((), "uint8")}},
+        {"sequence_features": {"a": fr.Record()}},
         {"sequence_features": {"a": fr.FixedLenSequence((), "int64", -1)}},
         {"context_features": {"a": fr.FixedLenSequence((), allow_missing=False)}},
         {
@@ -533,25 +533,3 @@ def test_padded_strings(write: Write) -> None:
     ]
     for begin, end in itertools.pairwise([0, 1, 3]):
         assert len(ds[begin:end]["a"]) == end - begin
-
-
-def test_the_advice_for_images_in_feature_lists_works(tmp_path: Path) -> None:
-    cv2 = pytest.importorskip("cv2")
-    images = np.arange(2 * 3 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 3)
-    files = [cv2.imencode(".png", image)[1].tobytes() for image in images]
-    path = tmp_path / "clips"
-    with fr.Writer(path) as writer:
-        writer.write_record(
-            fr.encode_sequence_example(feature_lists={"video": [[f] for f in files]})
-        )
-    with pytest.raises(fr.SchemaError, match=r"fr\.FixedLenSequence.*fr\.per_row"):
-        fr.open(path, sequence_features={"video": fr.Image((3, 4))})
-
-    def decode(row: dict[str, Untyped]) -> Untyped:
-        read = [np.frombuffer(file, np.uint8) for file in row["video"]]
-        return np.stack([cv2.imdecode(file, cv2.IMREAD_COLOR) for file in read])
-
-    ds = fr.open(path, sequence_features={"video": fr.FixedLenSequence((), "bytes")})
-    frames = fr.per_row(decode, out={"frames": fr.FixedLen((2, 3, 4, 3), "uint8")})
-    (batch,) = ds.loader(1, transform=frames)
-    np.testing.assert_array_equal(batch["frames"][0], images)

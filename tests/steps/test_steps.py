@@ -76,14 +76,14 @@ def random_dataset(rng: np.random.Generator, path: Path) -> fr.Dataset:
         "tags": fr.VarLen("int64"),
     }
     if not is_sequence:
-        specs = {name: spec_of(kind) for name, kind in kinds.items()}
-        return fr.open(path, features={**context_specs, **specs})
+        features = {name: spec_of(kind) for name, kind in kinds.items()}
+        return fr.open(path, features={**context_specs, **features})
     shapes = {"steps/items": ((3,), "float32"), "steps/strings": ((), "bytes")}
-    shapes["steps/arrays"] = ((), "bytes")
-    lists = {
+    specs: dict[str, Any] = {
         name: fr.FixedLenSequence(*shapes.get(name, ((), "int64"))) for name in kinds
     }
-    return fr.open(path, context_features=context_specs, sequence_features=lists)
+    specs["steps/arrays"] = fr.Raw((2,), "int16")
+    return fr.open(path, context_features=context_specs, sequence_features=specs)
 
 
 def window_rows(

@@ -26,7 +26,6 @@ from fastrec.dataset.statistics import numbers_in, quantile_keys, statistics_of
 from fastrec.display import as_text, table
 from fastrec.errors import Error, SchemaError, hint_by_number
 from fastrec.features.fixed import any_width_columns
-from fastrec.features.image import is_random
 from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.missing import absence
 from fastrec.features.schema import Features, Schema, schema_or_names
@@ -535,7 +534,7 @@ class Dataset:
                     f'cache_key="{name}-1") and change the key whenever its results change'
                 )
         readings = source.readings_of_files()
-        if any(is_random(reading.schema) for reading in readings):
+        if any(reading.schema._is_random for reading in readings):
             raise ValueError(
                 "images with random crops cannot be kept; keep larger images, and crop "
                 "them in a transform after cache()"

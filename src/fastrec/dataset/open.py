@@ -68,7 +68,8 @@ def open(
         Specs for tf.train.SequenceExamples, instead of `features`: of context features
         and of feature lists. Feature lists accept `FixedLenSequence` (padded to the
         longest list; each step is one item), `VarLen` and `Ragged` (a `RaggedArray` of
-        steps, each with its values). Batches have the columns of both mappings.
+        steps, each with its values), and `Image`, `Raw`, `SerializedTensor` and `List`
+        (a `RaggedArray` of decoded steps). Batches have the columns of both mappings.
     on_error : {"raise", "skip", "resync", "mask"}, default "raise"
         Policy for damaged records. ``"raise"`` delivers the records before the damage and
         raises. ``"skip"`` skips records that cannot be read or do not fit their spec;

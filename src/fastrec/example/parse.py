@@ -125,7 +125,12 @@ def parse_example(serialized: Strings, features: Features) -> Batch:
     """
     schema = _schema_of(features)
     batch = _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
-    if not schema._has_encoded:
+    return _decoded(batch, schema)
+
+
+def _decoded(batch: Batch, schema: Schema) -> Batch:
+    """Return `batch` with its images and stored arrays decoded."""
+    if not schema._encoded:
         return batch
     numbers = np.arange(n_rows(batch), dtype=np.int64)
     decode = DecodeStrings(schema, Limits())
@@ -136,7 +141,7 @@ def parse_row(serialized: bytes, features: Features) -> Row:
     """Decode one serialized tf.train.Example as a row."""
     check_record(serialized)
     schema = _schema_of(features)
-    if schema._has_encoded:
+    if schema._encoded:
         return row_of(parse_example([serialized], schema), 0)
     return schema._bind().parse_row(_pool, serialized)
 
@@ -158,7 +163,7 @@ def parse_sequence_example(
     Returns
     -------
     context, sequence : dict of str to array
-        The columns of both sections, with one row for each record.
+        The columns of both sections, with one row for each record, as in a loader.
     lengths : dict of str to ndarray of int64, shape (batch,)
         The number of steps in each row, for lists read with `FixedLenSequence`.
 
@@ -168,10 +173,10 @@ def parse_sequence_example(
         If a record is unreadable or does not fit its spec. The error's `record` is the
         index of that record.
     """
-    schema = _sequences_of(context_features, sequence_features)
+    schema, *sections = _sequences_of(context_features, sequence_features)
     parsed: Any = _core.parse_examples(schema, _pool, _memory_of(serialized))
-    context, sequence, lengths = parsed
-    return context, sequence, lengths
+    context, sequence = map(_decoded, parsed[:2], sections)
+    return context, sequence, parsed[2]
 
 
 def decode_example(serialized: bytes) -> dict[str | bytes, Any]:

@@ -258,6 +258,7 @@ class Spec:
     key: str | bytes | None = field(default=None, kw_only=True)
 
     _n_positional: ClassVar[int] = 2  # number of positional arguments in the repr
+    _is_item: ClassVar[bool] = False  # True: Python decodes it, like an item of a List
 
     def _set(self, **values: object) -> None:
         for name, value in values.items():

@@ -183,6 +183,12 @@ class Raw(Spec):
         If an argument is invalid. When reading, if a record does not have exactly one
         byte string of the right size, or lacks the feature and there is no default.
 
+    Notes
+    -----
+    In ``sequence_features=``, each step is an array. The column is a `RaggedArray` of
+    ``batch`` rows, whose ``values`` have shape ``(n_steps, *shape)``, and `default`
+    replaces only empty byte strings.
+
     Examples
     --------
     >>> Raw((28, 28), "uint8")
@@ -194,7 +200,6 @@ class Raw(Spec):
     little_endian: bool
     default: Any
     compression: Literal["ZLIB"] | None
-    _is_item: ClassVar[bool] = False  # True: Python decodes it, like a List
 
     def __init__(
         self,

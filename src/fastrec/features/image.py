@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -20,6 +20,7 @@ from fastrec.features.base import (
     checked_key,
 )
 from fastrec.features.fixed import Raw
+from fastrec.features.tensor import SerializedTensor
 from fastrec.options import true_or_false
 
 Fit: TypeAlias = Literal[
@@ -58,6 +59,9 @@ class Image(Spec):
         =========================  =====================================================
 
         Images are cropped first, then scaled. Scaling is bilinear.
+    per : {"window", "image"}, default "window"
+        Which images have the same random crop: all images of a row, such as the frames
+        of an episode or window, or only one. Columns share the crops in both cases.
     antialias : bool, default True
         Whether an output pixel averages all input pixels that it covers. Values differ
         by at most 2 from Pillow, torchvision and ``tf.image.resize(antialias=True)``.
@@ -70,7 +74,7 @@ class Image(Spec):
         The feature's name, if it differs from the column name.
     default : int, optional
         The value of all pixels, 0 to 255, for records that lack the feature or have an
-        empty byte string.
+        empty byte string. In lists, only for empty byte strings.
     dtype : {"uint8", "uint16", "float32"}, default "uint8"
         ``"uint16"`` reads 16-bit PNG files with `channels` channels. ``"float32"``
         reads the float32 images of TFDS, which are PNG files whose four channels are
@@ -91,9 +95,13 @@ class Image(Spec):
     ``decode_png`` and ``decode_webp``. As in TensorFlow, the EXIF orientation is
     ignored. Only the first frame of an animation is read.
 
-    Random crops depend only on the seed, the epoch and the row's position, so a resumed
-    loader repeats them. All columns of a row draw the same random numbers: images of
-    equal size, such as a photo and its mask, have the same crop.
+    Random crops depend only on the seed, the epoch, the row's position and, with
+    ``per="image"``, the image's number in the row, so a resumed loader repeats them. All
+    columns of a row draw the same random numbers: images of equal size, such as a photo
+    and its mask, have the same crop.
+
+    In ``sequence_features=``, each step is an image. The column is a `RaggedArray` of
+    ``batch`` rows, whose ``values`` have shape ``(n_steps, height, width, channels)``.
 
     Examples
     --------
@@ -103,6 +111,7 @@ class Image(Spec):
 
     shape: tuple[int, int]
     fit: Fit
+    per: Literal["window", "image"]
     antialias: bool
     channels: int
     default: int | None
@@ -114,6 +123,7 @@ class Image(Spec):
         shape: Sequence[int],
         *,
         fit: Fit = "exact",
+        per: Literal["window", "image"] = "window",
         antialias: bool = True,
         channels: int | None = None,
         key: str | bytes | None = None,
@@ -132,6 +142,7 @@ class Image(Spec):
                 f"channels must be {checked[2]}, as in shape {checked}, got {channels!r}"
             )
         checked_choice("fit", fit, get_args(Fit))
+        checked_choice("per", per, ("window", "image"))
         checked_choice("channels", channels, (1, 3, 4))
         checked_choice("dtype", dtype, ("uint8", "uint16", "float32"))
         if default is not None and default not in range(256):
@@ -141,7 +152,7 @@ class Image(Spec):
         if dtype == "float32" and channels != 1:
             raise SchemaError(f"channels must be 1 for dtype 'float32', got {channels}")
         self._set(shape=checked[:2], fit=fit, channels=int(channels), dtype=dtype)
-        self._set(antialias=true_or_false("antialias", antialias))
+        self._set(per=per, antialias=true_or_false("antialias", antialias))
         self._set(default=None if default is None else int(default))
         self._set(key=checked_key(key))
 
@@ -217,27 +228,46 @@ def _random_part(
     return (width - wide) // 2, (height - high) // 2, wide, high
 
 
+# Specs of one byte string that Python code can decode.
+Item: TypeAlias = "Image | Raw | SerializedTensor"
+
+
+def item_fault(spec: object) -> str:
+    """Return why `spec` is not an Item with a shape and a numeric dtype, or ""."""
+    if not isinstance(spec, (Image, Raw, SerializedTensor)):
+        return f"spec must be an Image, Raw or SerializedTensor, got {spec!r}"
+    if isinstance(spec, SerializedTensor) and spec.dtype in (None, "bytes"):
+        return (
+            "a SerializedTensor in a list must have a shape and a numeric dtype, got "
+            f"{spec!r}"
+        )
+    return ""
+
+
 @dataclass(frozen=True, repr=False)
 class List(Spec):
     """A feature with a list of byte strings, each of them an image or an array.
 
     The column is a `RaggedArray` of ``batch`` rows, whose ``values`` are the decoded
-    items. With `length`, it is an ndarray of shape ``(batch, length, *shape)``.
+    items. With `length`, it is an ndarray of shape ``(batch, length, *shape)``. In
+    ``sequence_features=``, each step has such a list, and the column is a `RaggedArray`
+    of ``batch`` rows, whose ``values`` are the lists of all steps.
 
     Parameters
     ----------
-    spec : Image or Raw
-        The spec of each byte string. A record's images all use the same random numbers.
+    spec : Image, Raw or SerializedTensor
+        The spec of each byte string. A `SerializedTensor` requires a shape and a
+        numeric dtype.
     length : int, optional
-        The number of byte strings in every record; by default any number.
+        The number of byte strings in every record or step; by default any number.
     key : str or bytes, optional
         The feature's name; by default the key of `spec`, or else the column name.
 
     Raises
     ------
     SchemaError
-        If an argument is invalid. When reading, if a record does not have `length`
-        byte strings, or a byte string does not fit `spec`.
+        If an argument is invalid. When reading, if a record or step does not have
+        `length` byte strings, or a byte string does not fit `spec`.
 
     Examples
     --------
@@ -245,54 +275,32 @@ class List(Spec):
     List(Image((64, 64)), key='frames')
     """
 
-    spec: Image | Raw
+    spec: Item
     length: int | None = None
     _n_positional = 1
 
     def __post_init__(self) -> None:
-        given: object = self.spec
-        if not isinstance(given, (Image, Raw)):
-            raise SchemaError(f"spec must be an Image or Raw, got {given!r}")
+        if fault := item_fault(self.spec):
+            raise SchemaError(fault)
         if self.length is not None:
             self._set(length=checked_count("length", self.length))
-        self._set(key=given.key if self.key is None else checked_key(self.key))
+        self._set(key=self.spec.key if self.key is None else checked_key(self.key))
 
     def _columns(self, name: str | bytes) -> list[Column]:
         if self.length is None:
             return [self._strings(name, "ragged")]
-        default = None if self.spec.default is None else [b""] * self.length
         column = self._strings(name)
+        has_default = getattr(self.spec, "default", None) is not None
+        default = [b""] * self.length if has_default else None
         return [column._replace(shape=(self.length,), default=default)]
 
     def _windowed(self, length: int | None) -> Spec | None:
         if length is not None:
             return List(self.spec, length, key=self.key)
         item = copy.copy(self.spec)
-        item._set(_is_item=True)
+        item._set(_is_item=True, key=self.key)
         return item
 
     def _row_type(self) -> str:
         length = "ragged" if self.length is None else self.length
         return f"{self.spec._row_type()} {length}"
-
-
-# Specs of byte strings that Python code decodes.
-Encoded: TypeAlias = "Image | Raw | List"
-
-
-def is_random(features: Mapping[str | bytes, Spec]) -> bool:
-    """Return whether any image is cropped at random."""
-    specs = [
-        s.spec if isinstance(s, List) else s for s in encoded_of(features).values()
-    ]
-    return any(isinstance(spec, Image) and spec.is_random for spec in specs)
-
-
-def encoded_of(features: Mapping[str | bytes, Spec]) -> dict[str | bytes, Encoded]:
-    """Return the Image, List and compressed Raw specs, which the core cannot decode."""
-    return {
-        name: spec
-        for name, spec in features.items()
-        if isinstance(spec, (Image, List))
-        or (isinstance(spec, Raw) and (spec.compression is not None or spec._is_item))
-    }

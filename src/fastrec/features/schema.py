@@ -18,9 +18,10 @@ from fastrec.arrays.layout import offsets_from
 from fastrec.display import as_text, table
 from fastrec.errors import SchemaError
 from fastrec.features.base import Column, ComposedColumns, RowRule, Spec, checked_keys
-from fastrec.features.fixed import FixedLen, FixedLenSequence, VarLen
-from fastrec.features.image import Image, encoded_of
+from fastrec.features.fixed import FixedLen, FixedLenSequence, Raw, VarLen
+from fastrec.features.image import Image, Item, List, item_fault
 from fastrec.features.ragged import Keyed, Ragged, Sparse, as_splits
+from fastrec.features.tensor import SerializedTensor
 
 # Mappings are invariant in the key type, so each key type is listed. Values are specs,
 # tf.io specs or dtype names.
@@ -206,8 +207,25 @@ class Schema(Mapping["str | bytes", Spec]):
         return table(["column", "spec", "found"], rows, title=title)
 
     @functools.cached_property
-    def _has_encoded(self) -> bool:
-        return bool(encoded_of(self))
+    def _encoded(self) -> dict[_Name, Item]:
+        """The columns that Python code decodes, with the spec of each byte string."""
+        encoded: dict[_Name, Item] = {}
+        for name, spec in self.items():
+            item, is_item = spec, spec._is_item or self._is_list(name)
+            while isinstance(item, List):  # windows of lists are lists of lists
+                item, is_item = item.spec, True
+            is_zipped = isinstance(item, Raw) and item.compression is not None
+            if isinstance(item, Image) or (
+                isinstance(item, (Raw, SerializedTensor)) and (is_item or is_zipped)
+            ):
+                encoded[name] = item
+        return encoded
+
+    @property
+    def _is_random(self) -> bool:
+        """Whether any image is cropped at random."""
+        items = self._encoded.values()
+        return any(isinstance(item, Image) and item.is_random for item in items)
 
     def _requests(self) -> list[_Request]:
         """Return one request to the core for each feature."""
@@ -262,9 +280,13 @@ def _request(name: _Name, spec: Spec, section: str = "features") -> _Request:
 
 
 def _list_request(name: _Name, spec: Spec, *, has_lengths: bool = False) -> _Request:
+    text = repr(spec)
+    if isinstance(spec, _DECODED):
+        spec = _strings_of(spec)
     request = _request(name, spec, "lists")
+    of_values = [column._replace(text=text) for column in request.columns]
     if isinstance(spec, FixedLenSequence):  # all steps have one shape
-        (column,) = request.columns
+        (column,) = of_values
         has_lengths = has_lengths or column.has_lengths
         column = column._replace(
             is_required=not spec.allow_missing, has_lengths=has_lengths
@@ -273,10 +295,24 @@ def _list_request(name: _Name, spec: Spec, *, has_lengths: bool = False) -> _Req
     # A column of step sizes follows the column of each list.
     sizes: dict[str, Any] = {"kind": "int64", "dtype": np.dtype(np.int64), "shape": ()}
     columns: list[Column] = []
-    for column in request.columns:
+    for column in of_values:
         columns += [column, column._replace(section="step_sizes", **sizes)]
     rules = [rule.placed(0, 2) for rule in request.rules]
     return _Request(name, columns, rules, functools.partial(_composed_list, spec))
+
+
+_DECODED = (Image, List, Raw, SerializedTensor)  # also in feature lists
+
+
+def _strings_of(spec: Image | List | Raw | SerializedTensor) -> Spec:
+    """Return a spec that reads the byte strings in the steps of a feature list."""
+    length = spec.length if isinstance(spec, List) else 1
+    if length is None:
+        return VarLen("bytes", key=spec.key)
+    shape = (length,) if isinstance(spec, List) else ()
+    strings = FixedLenSequence(shape, "bytes", key=spec.key)
+    strings._set(_is_padded=False)
+    return strings
 
 
 def _composed_list(spec: Spec, name: _Name, arrays: Sequence[Array]) -> ComposedColumns:
@@ -327,23 +363,26 @@ def _composition(
 
 def bind_sequences(
     context_features: Features | None, sequence_features: Features | None
-) -> _core.Schema:
-    """Return a core schema whose batches are (context, lists, list lengths) tuples.
+) -> tuple[_core.Schema, Schema, Schema]:
+    """Return a core schema, and the schemas of the context and of the lists.
 
-    Only padded lists have lengths. The context and the lists may share names.
+    The core schema's batches are (context, lists, list lengths) tuples. Only padded
+    lists have lengths. The context and the lists may share names.
     """
     of_context, of_lists = _checked_sections(context_features, sequence_features)
-    context = Schema._of(of_context, frozenset())._requests()
+    context_schema = Schema._of(of_context, frozenset())
+    list_schema = Schema._of(of_lists, frozenset(of_lists))
+    context = context_schema._requests()
     lists = [
         _list_request(name, spec, has_lengths=True)
-        for name, spec in Schema._of(of_lists, frozenset(of_lists)).items()
+        for name, spec in list_schema.items()
     ]
     compose_context, compose_lists = _composition(context), _composition(lists)
     n_of_context = sum(request.n_arrays for request in context)
     lengths_at: dict[Any, int] = {}
     first = n_of_context
     for request in lists:
-        if request.columns[0].has_lengths:
+        if isinstance(list_schema[request.name], FixedLenSequence):
             lengths_at[request.name] = first + 1
         first += request.n_arrays
 
@@ -352,7 +391,7 @@ def bind_sequences(
         in_context, in_lists = arrays[:n_of_context], arrays[n_of_context:]
         return compose_context(in_context), compose_lists(in_lists), lengths
 
-    return _bound([*context, *lists], composed)
+    return _bound([*context, *lists], composed), context_schema, list_schema
 
 
 _SECTIONS = {"context_features": False, "sequence_features": True}
@@ -360,15 +399,15 @@ _SECTIONS = {"context_features": False, "sequence_features": True}
 
 def _check_list_spec(name: _Name, spec: Spec) -> None:
     kind, reason = type(spec).__name__, ""
-    if not isinstance(spec, (FixedLenSequence, VarLen, Ragged)):
-        reason = f"spec must be FixedLenSequence, VarLen or Ragged, got {kind}"
+    if isinstance(spec, (Image, Raw, SerializedTensor)):
+        reason = item_fault(spec)
+    elif not isinstance(spec, (FixedLenSequence, VarLen, Ragged, List)):
+        reason = (
+            "spec must be FixedLenSequence, VarLen, Ragged, Image, Raw, SerializedTensor "
+            f"or List, got {kind}"
+        )
     elif isinstance(spec, FixedLenSequence) and spec.default is not None:
         reason = "default must be None; feature lists are padded with zeros"
-    if isinstance(spec, Image):
-        reason += (
-            '; read the files with fr.FixedLenSequence((), "bytes"), and decode them row '
-            "by row in transform=fr.per_row(...)"
-        )
     if reason:
         raise SchemaError(f"sequence feature {name!r}: {reason}")
 

@@ -21,8 +21,10 @@ import numpy.typing as npt
 
 from fastrec.errors import SchemaError
 from fastrec.features.base import Spec, checked_choice
-from fastrec.features.fixed import FixedLen, FixedLenSequence
+from fastrec.features.fixed import FixedLen, FixedLenSequence, Raw
+from fastrec.features.image import Image, List
 from fastrec.features.schema import Schema
+from fastrec.features.tensor import SerializedTensor
 from fastrec.hints import no_column
 from fastrec.options import positive_int
 
@@ -169,13 +171,26 @@ def steps_of(
 def _windowed(schema: Schema, name: Any, length: int | None) -> Spec:
     """Return the spec of a window of `length` steps, or of one step if it is None."""
     spec = schema[name]
-    found = spec._windowed(length)
+    is_list = schema._is_list(name)
+    found = _of_feature_list(spec, length) if is_list else spec._windowed(length)
     if found is None:
         raise SchemaError(
             f"column {name!r} has no steps of one shape, which a window requires, got "
             f"{spec!r}"
         )
     return found
+
+
+def _of_feature_list(spec: Spec, length: int | None) -> Spec | None:
+    """Return the spec of a window of a feature list's steps, like ``_windowed``."""
+    if isinstance(spec, (Image, Raw, SerializedTensor)):
+        return List(spec)._windowed(length)
+    if isinstance(spec, List) and spec.length is not None:
+        window = copy.copy(spec)
+        if length is not None:
+            window._set(spec=spec, length=length)
+        return window
+    return spec._windowed(length) if isinstance(spec, FixedLenSequence) else None
 
 
 def _is_list(schema: Schema, name: Any) -> bool:

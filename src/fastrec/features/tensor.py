@@ -76,6 +76,11 @@ class SerializedTensor(Spec):
         If an argument is invalid. When reading, if a record does not have exactly one
         byte string, or the string is not a tensor of this shape and dtype.
 
+    Notes
+    -----
+    In feature lists and in `List`, each byte string is a tensor. `shape` and a numeric
+    `dtype` are required there.
+
     Examples
     --------
     >>> SerializedTensor((224, 224, 3), "float32")
@@ -155,11 +160,16 @@ def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8
         return np.frombuffer(b"".join(parts), np.uint8)[None]
     little = np.ascontiguousarray(rows if np.little_endian else rows.byteswap())
     memory = little.reshape(len(rows), math.prod(shape)).view(np.uint8)
-    text = _head(rows.dtype.name, shape) + _field_header(4, memory.shape[1])
-    head = np.frombuffer(text, np.uint8)
+    head = np.frombuffer(tensor_prefix(rows.dtype, shape), np.uint8)
     return np.concatenate(
         [np.broadcast_to(head, (len(rows), len(head))), memory], axis=1
     )
+
+
+def tensor_prefix(dtype: np.dtype[Any], shape: Sequence[int]) -> bytes:
+    """Return the bytes that precede the memory of a serialized tensor of numbers."""
+    n_bytes = math.prod(shape) * dtype.itemsize
+    return _head(dtype.name, shape) + _field_header(4, n_bytes)
 
 
 def _varint(value: int) -> bytes:

@@ -21,7 +21,6 @@ from fastrec.arrays.batch import Batch, concat_batches, take_rows
 from fastrec.arrays.layout import describe_rows
 from fastrec.errors import Error, SchemaError, add_note
 from fastrec.features.fixed import FixedLenSequence, any_width_columns
-from fastrec.features.image import encoded_of
 from fastrec.features.schema import check_columns
 from fastrec.kept.key import only
 from fastrec.on_error import SkippedRegion
@@ -101,7 +100,7 @@ class Collator:
                 source.files.limits,
                 None if reading.steps is None else reading.steps.masks,
             )
-            if encoded_of(reading.schema)
+            if reading.schema._encoded
             else None
             for reading in self._readings
         ]

@@ -14,7 +14,6 @@ from fastrec import _core
 from fastrec.errors import CorruptionError
 from fastrec.features import infer
 from fastrec.features.fixed import any_width_columns, without_padding
-from fastrec.features.image import encoded_of
 from fastrec.features.schema import Schema, check_columns, expanded
 from fastrec.features.steps import Steps
 from fastrec.hints import no_column
@@ -226,7 +225,8 @@ class Source:
     @property
     def is_decoding(self) -> bool:
         """Whether Python code decodes any column; false for inferred schemas."""
-        return any(encoded_of(reading.features or {}) for reading in self.given)
+        schemas = (reading.features for reading in self.given)
+        return any(schema and schema._encoded for schema in schemas)
 
     def known_schema(self) -> Schema | None:
         """Return the schema if it is known without reading files, else None."""

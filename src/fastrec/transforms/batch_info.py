@@ -129,10 +129,10 @@ class BatchInfo:
             raise IndexError(f"row {i} is padding and has no random generator")
         return self._rng(i, 0)
 
-    def _rng(self, i: int, stream: int) -> np.random.Generator:
-        """Return a row's generator for a random stream; streams do not overlap."""
+    def _rng(self, i: int, stream: int, value: int = 0) -> np.random.Generator:
+        """Return the generator of a value of row `i`; streams do not overlap."""
         key = np.array([self.seed, self.epoch], dtype=np.uint64)
-        counter = np.array([0, 0, stream, self.positions[i]], dtype=np.uint64)
+        counter = np.array([0, value, stream, self.positions[i]], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
     def _of_rows(self, rows: npt.NDArray[np.int64]) -> BatchInfo:

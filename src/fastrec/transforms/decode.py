@@ -6,37 +6,45 @@ import functools
 import math
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from fastrec import _core
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray
 from fastrec.errors import Error, SchemaError
-from fastrec.features.base import Spec, numpy_dtype
+from fastrec.features.base import numpy_dtype
 from fastrec.features.fixed import Raw
-from fastrec.features.image import Image, List, encoded_of
+from fastrec.features.image import Image, Item
+from fastrec.features.schema import Schema
+from fastrec.features.tensor import SerializedTensor, tensor_prefix
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import share
 from fastrec.transforms.images import ImageDecoder
 
+Splits: TypeAlias = "npt.NDArray[np.int64]"
+
 # The stream of a row's random numbers; transforms draw from stream 0.
 _STREAM = 1
 _PARTS_PER_THREAD = 16  # decoding an image costs more than starting a task
+
+_pool = _core.BlockPool(0)  # for single tensors
 
 
 class _Column(NamedTuple):
     """A column to decode: its byte strings, and the decoded arrays."""
 
     key: bytes
-    item: Image | Raw
-    is_list: bool
+    is_feature_list: bool
+    item: Item
     strings: BytesArray  # of all rows, flat
-    begins: npt.NDArray[np.int64]  # the first string of each row, and the end
+    splits: list[Splits]  # of rows, and of the items of each further level
+    begins: Splits  # the first string of each row, and the end
     arrays: npt.NDArray[Any]  # one for each string
     result: npt.NDArray[Any] | RaggedArray
-    is_value: npt.NDArray[np.bool_] | None = None  # False for zeros
+    is_value: npt.NDArray[np.bool_] | None  # False for zeros; None: all are values
 
 
 class DecodeStrings:
@@ -50,20 +58,14 @@ class DecodeStrings:
 
     def __init__(
         self,
-        features: Mapping[Any, Spec],
+        schema: Schema,
         limits: Limits,
         masks: Mapping[Any, Any] | None = None,
     ) -> None:
         self._masks = masks or {}
-        self._items: dict[Any, tuple[bytes, Image | Raw, bool]] = {
-            name: (
-                spec._key_of(name),
-                spec.spec if isinstance(spec, List) else spec,
-                isinstance(spec, List),
-            )
-            for name, spec in encoded_of(features).items()
-        }
-        items = [item for _, item, _ in self._items.values()]
+        self._schema = schema
+        self._items: dict[Any, Item] = schema._encoded
+        items = self._items.values()
         if images := [item for item in items if isinstance(item, Image)]:
             self._images = ImageDecoder(limits, images)
 
@@ -71,25 +73,15 @@ class DecodeStrings:
         """Return the size in bytes that the columns of `batch` have after decoding."""
         encoded: Mapping[Any, Any] = batch
         return sum(
-            _n_strings(encoded[name]) * math.prod(shape) * dtype.itemsize
-            for name, (_, item, _) in self._items.items()
+            math.prod((*_flat_of(encoded[name]).shape, *shape)) * dtype.itemsize
+            for name, item in self._items.items()
             for shape, dtype in [_shape_and_dtype(item)]
         )
 
     def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
         """Return `batch` with its image and array columns decoded."""
-        n_rows = len(info.positions)
-        encoded: Mapping[Any, Any] = batch
-        columns = {
-            name: _column(*item, encoded[name], n_rows, info)
-            for name, item in self._items.items()
-        }
-        for name, mask in self._masks.items():
-            if name in columns:
-                is_value = np.ravel(encoded[mask])
-                columns[name].arrays[~is_value] = 0
-                columns[name] = columns[name]._replace(is_value=is_value)
-        failed: list[tuple[int, int, Exception]] = []
+        columns = {name: self._column(name, batch, info) for name in self._items}
+        failed: list[tuple[int, int, int, Exception]] = []  # row, column, string
         functions = [
             (
                 functools.partial(self._decode, column, i, info, failed),
@@ -99,7 +91,7 @@ class DecodeStrings:
         ]
         share(functions, info._threads, _PARTS_PER_THREAD)
         errors: dict[int, Exception] = {}
-        for row, _, error in sorted(failed, key=lambda each: each[:2]):
+        for row, _, _, error in sorted(failed, key=lambda each: each[:3]):
             errors.setdefault(row, error)
         if errors and info._failed is None:
             raise next(iter(errors.values()))
@@ -115,12 +107,14 @@ class DecodeStrings:
         column: _Column,
         number: int,
         info: BatchInfo,
-        failed: list[tuple[int, int, Exception]],
+        failed: list[tuple[int, int, int, Exception]],
         begin: int,
         end: int,
     ) -> None:
         """Decode strings `begin` to `end` of a column, and add errors to `failed`."""
         strings, begins, item = column.strings, column.begins, column.item
+        if _decode_equal_sizes(strings, item, column.arrays, begin, end):
+            return
         row = int(np.searchsorted(begins, begin, side="right")) - 1
         for i in range(begin, end):
             while begins[row + 1] <= i:
@@ -132,48 +126,71 @@ class DecodeStrings:
             try:
                 if isinstance(item, Raw):
                     _decode_array(data, item, column.arrays[i, ...])
-                else:  # all images of a row have the same crop
-                    rng = info._rng(row, _STREAM) if item.is_random else None
+                elif isinstance(item, SerializedTensor):
+                    column.arrays[i] = _tensor(data, item)
+                else:
+                    value = int(i - begins[row]) if item.per == "image" else 0
+                    rng = info._rng(row, _STREAM, value) if item.is_random else None
                     self._images.decode(data, item, rng, column.arrays[i, ...])
             except Error as error:
-                place = f"value {i - begins[row]} of " if column.is_list else ""
-                failed.append((row, number, _located(error, column, place, info, row)))
+                failed.append((row, number, i, _located(error, column, i, info, row)))
+
+    def _column(self, name: Any, batch: Mapping[Any, Any], info: BatchInfo) -> _Column:
+        """Return a column to decode, with newly allocated arrays for the results."""
+        item, encoded = self._items[name], batch[name]
+        inner, dtype = _shape_and_dtype(item)
+        flat = _flat_of(encoded)
+        n_strings = math.prod(flat.shape)
+        strings = BytesArray._wrap(flat.data, flat.offsets, (n_strings,))
+        splits = _splits_of(encoded)
+        begins: Splits = np.arange(n_strings + 1)
+        for each in reversed(splits):
+            begins = begins[each]
+        arrays = _empty((n_strings, *inner), dtype, info)
+        is_value = None
+        if name in self._masks:
+            mask = np.ravel(batch[self._masks[name]])
+            is_value = np.repeat(mask, n_strings // max(1, len(mask)))
+            arrays[~is_value] = 0
+        key, is_list = self._schema[name]._key_of(name), self._schema._is_list(name)
+        result = _nested(arrays, encoded)
+        return _Column(
+            key, is_list, item, strings, splits, begins, arrays, result, is_value
+        )
 
 
-def _column(
-    key: bytes,
-    item: Image | Raw,
-    is_list: bool,
-    encoded: BytesArray | RaggedArray,
-    n_rows: int,
-    info: BatchInfo,
-) -> _Column:
-    """Return a column to decode, with newly allocated arrays for the results."""
-    inner, dtype = _shape_and_dtype(item)
-    n_strings = _n_strings(encoded)
-    arrays = _empty((n_strings, *inner), dtype, info)
-    if isinstance(encoded, RaggedArray):
-        strings: Any = encoded.values
-        begins = np.asarray(encoded.row_splits, np.int64)
-        result: Any = RaggedArray._wrap(arrays, encoded.row_splits)
-    else:
-        strings = BytesArray._wrap(encoded.data, encoded.offsets, (n_strings,))
-        begins = np.arange(n_rows + 1) * math.prod(encoded.shape[1:])
-        result = arrays.reshape((*encoded.shape, *inner))
-    return _Column(key, item, is_list, strings, begins, arrays, result)
-
-
-def _shape_and_dtype(item: Image | Raw) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _shape_and_dtype(item: Item) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return the shape and dtype of a decoded byte string."""
     if isinstance(item, Image):
         return item.row_shape, np.dtype(item.dtype)
+    assert item.shape is not None
     return item.shape, numpy_dtype(item.dtype)
 
 
-def _n_strings(strings: BytesArray | RaggedArray) -> int:
-    if isinstance(strings, RaggedArray):
-        return len(strings.values)
-    return math.prod(strings.shape)
+def _flat_of(encoded: Any) -> BytesArray:
+    """Return the strings of a column, without its ragged levels."""
+    is_ragged = isinstance(encoded, RaggedArray)
+    flat: BytesArray = encoded._flat_values if is_ragged else encoded
+    return flat
+
+
+def _splits_of(encoded: Any) -> list[Splits]:
+    """Return the row splits of every level of a column, ragged or not."""
+    if isinstance(encoded, RaggedArray):
+        return [np.asarray(encoded.row_splits, np.int64), *_splits_of(encoded.values)]
+    shape = encoded.shape
+    return [
+        np.arange(math.prod(shape[:axis]) + 1) * shape[axis]
+        for axis in range(1, len(shape))
+    ]
+
+
+def _nested(arrays: npt.NDArray[Any], encoded: Any) -> Any:
+    """Return `arrays` with the levels of the strings in `encoded`."""
+    if isinstance(encoded, RaggedArray):
+        inner = _nested(arrays, encoded.values)
+        return RaggedArray._wrap(inner, encoded.row_splits)
+    return arrays.reshape((*encoded.shape, *arrays.shape[1:]))
 
 
 def _empty(
@@ -187,17 +204,64 @@ def _empty(
     return np.frombuffer(block, np.uint8, n_bytes).view(dtype).reshape(shape)
 
 
-def _located(
-    error: Error, column: _Column, place: str, info: BatchInfo, row: int
-) -> Error:
-    """Return a copy of `error` with the file, record, byte and feature of the value."""
+def _located(error: Error, column: _Column, i: int, info: BatchInfo, row: int) -> Error:
+    """Return a copy of `error` with the file, record and feature of string `i`."""
+    place, words = "", ["value"] * len(column.splits)
+    if column.is_feature_list:
+        words[0] = "step"
+    for splits, word in zip(reversed(column.splits), reversed(words), strict=True):
+        item = int(np.searchsorted(splits, i, side="right")) - 1
+        place += f"{word} {i - splits[item]} of "
+        i = item
+    place += "feature list" if column.is_feature_list else "feature"
     feature = column.key.decode(errors="backslashreplace")
     path, record, begin = None, row, None
     if info._places is not None:
         file, record, begin, _ = info._places.numbers[row].tolist()
         path = info._places.files[file]
-    reason = f"{place}feature {feature!r} {error.reason}"
+    reason = f"{place} {feature!r} {error.reason}"
     return type(error)(reason, path, record, begin, feature, code=error.code)
+
+
+def _decode_equal_sizes(
+    strings: BytesArray, item: Item, arrays: npt.NDArray[Any], begin: int, end: int
+) -> bool:
+    """Decode strings `begin` to `end` at once if all are intact, uncompressed arrays.
+
+    Otherwise, return False.
+    """
+    dtype, shape = arrays.dtype, arrays.shape[1:]
+    head, raw = b"", item
+    if isinstance(item, SerializedTensor):
+        head, raw = tensor_prefix(dtype, shape), Raw(shape, dtype)
+    if not isinstance(raw, Raw) or raw.compression is not None:
+        return False
+    offsets = strings.offsets[begin : end + 1]
+    n_bytes = len(head) + math.prod(shape) * dtype.itemsize
+    if (np.diff(offsets) != n_bytes).any():
+        return False
+    rows = strings.data[offsets[0] : offsets[-1]].reshape(end - begin, n_bytes)
+    if (rows[:, : len(head)] != np.frombuffer(head, np.uint8)).any():
+        return False
+    memory = np.ascontiguousarray(rows[:, len(head) :])
+    _decode_array(memory, raw, arrays[begin:end])
+    return True
+
+
+@functools.cache
+def _tensor_schema(item: SerializedTensor) -> _core.Schema:
+    spec = SerializedTensor(item.shape, item.dtype)
+    return Schema({"tensor": spec})._bind()
+
+
+def _tensor(data: npt.NDArray[np.uint8], item: SerializedTensor) -> Any:
+    """Parse a tensor of any encoding, or raise an Error without a location."""
+    record = _core.encode_example({"tensor": data.tobytes()})
+    try:
+        return _tensor_schema(item).parse_row(_pool, record)["tensor"]
+    except Error as error:
+        error.reason = error.reason.removeprefix("feature 'tensor' ")
+        raise
 
 
 def _decode_array(
