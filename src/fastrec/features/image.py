@@ -74,7 +74,7 @@ class Image(Spec):
         The feature's name, if it differs from the column name.
     default : int, optional
         The value of all pixels, 0 to 255, for records that lack the feature or have an
-        empty byte string. In lists, only for empty byte strings.
+        empty byte string. In feature lists, only for empty byte strings.
     dtype : {"uint8", "uint16", "float32"}, default "uint8"
         ``"uint16"`` reads 16-bit PNG files with `channels` channels. ``"float32"``
         reads the float32 images of TFDS, which are PNG files whose four channels are
