@@ -33,6 +33,7 @@ inline void append_content(std::span<const Column> columns, std::size_t n_rows,
     }
     append(column.values, value_bytes);
     if (spec.has_row_splits()) append(column.row_splits, (n_rows + 1) * 8);
+    if (spec.reach) append(column.extents, n_rows * 16);
   }
 }
 

@@ -24,6 +24,7 @@
 #include "both_ways.h"
 #include "check_columns.h"
 #include "guarded_pages.h"
+#include "record/frame_runs.h"
 #include "records.h"
 
 namespace fastrec {
@@ -49,6 +50,13 @@ std::string entry_of(const std::string& key, FeatureKind kind, const std::string
                   field_of(1, key) + field_of(2, field_of(number, field_of(1, run))));
 }
 
+std::string strings_of(const std::string& key,
+                       const std::vector<std::string>& strings) {
+  std::string list;
+  for (const std::string& string : strings) list += field_of(1, string);
+  return field_of(1, field_of(1, key) + field_of(2, field_of(1, list)));
+}
+
 // `n` is the size of the pixels.
 std::shared_ptr<const Schema> schema_of_all(std::size_t n) {
   auto schema = std::make_shared<Schema>();
@@ -58,13 +66,27 @@ std::shared_ptr<const Schema> schema_of_all(std::size_t n) {
                      column_of("pixels", kBytes, Layout::kRaw, DType::kUint8, 1),
                      column_of("vector", kFloat, Layout::kDense, DType::kFloat32, 4),
                      column_of("tokens", kInt64, Layout::kRagged, DType::kInt64, 8),
-                     column_of("words", kBytes, Layout::kRagged, DType::kBytes, 0)};
+                     column_of("words", kBytes, Layout::kRagged, DType::kBytes, 0),
+                     column_of("pages", kBytes, Layout::kRagged, DType::kBytes, 0),
+                     column_of("frames", kBytes, Layout::kRagged, DType::kBytes, 0),
+                     column_of("steps", kInt64, Layout::kRagged, DType::kInt64, 8)};
+  schema->columns[7].reach = Reach{.first = 0, .every = 2, .low = -1, .high = 1};
+  schema->columns[8].reach = Reach{.first = 1, .every = 1, .low = 0, .high = 3};
   schema->columns[2].n_values = n;
   schema->columns[3].n_values = n / 4;
   for (ColumnSpec& spec : schema->columns) {
     if (!spec.has_row_splits()) spec = testing::with_default(spec);
   }
   return schema;
+}
+
+// Up to six strings, of which the first is large.
+std::vector<std::string> frames_of(std::size_t n, std::uint64_t seed) {
+  std::vector<std::string> frames(1 + seed % 6);
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    frames[i] = random_text(i == 0 || seed % 2 == 0 ? n + 7 * i : i, seed + i);
+  }
+  return frames;
 }
 
 std::vector<std::string> entries_of_all(std::size_t n, std::uint64_t seed) {
@@ -75,6 +97,9 @@ std::vector<std::string> entries_of_all(std::size_t n, std::uint64_t seed) {
           entry_of("vector", kFloat, random_text(n / 4 * 4, seed + 2)),
           entry_of("tokens", kInt64, std::string(n, '\x05')),
           entry_of("words", kBytes, random_text(n, seed + 3)),
+          strings_of("pages", {random_text(n, seed), "", random_text(n + 9, seed + 1)}),
+          strings_of("frames", frames_of(n, seed)),
+          entry_of("steps", kInt64, std::string(seed % 9, '\x05')),
           entry_of("unwanted", kBytes, random_text(n, seed + 4)),
           entry_of("other", kInt64, "\x07")};
 }
@@ -92,7 +117,9 @@ class MappedPathTest : public ::testing::TestWithParam<std::size_t> {
     Buffer buffer;
     const MutableBytes copy = buffer.room(record.size());
     std::ranges::copy(as_bytes(record), copy.begin());
+    builder_.begin_record(rows_.first, rows_.last);
     EXPECT_FALSE(reference_.decode_any(BytesWithSlack(copy), 0, &builder_));
+    builder_.trim_lists(0);
     return content_of(builder_.finish(1), *schema_);
   }
 
@@ -107,8 +134,10 @@ class MappedPathTest : public ::testing::TestWithParam<std::size_t> {
       std::ranges::copy(as_bytes(frame), bytes.begin());
       ExampleDecoder decoder(schema_);
       builder_.begin(1);
+      builder_.begin_record(rows_.first, rows_.last);
       is_decoded = decoder.decode_mapped(bytes, 0, &builder_) && is_decoded;
       if (!is_decoded) continue;
+      builder_.trim_lists(0);
       const std::vector<std::uint8_t> content =
           content_of(builder_.finish(1), *schema_);
       EXPECT_EQ(content, expected(record));
@@ -117,6 +146,7 @@ class MappedPathTest : public ::testing::TestWithParam<std::size_t> {
   }
 
   std::shared_ptr<const Schema> schema_ = schema_of_all(GetParam());
+  RowRange rows_;
   ExampleDecoder reference_{schema_};
   BatchBuilder builder_{schema_, testing::shared_pool()};
 };
@@ -126,10 +156,31 @@ TEST_P(MappedPathTest, EntriesInAnyOrderGiveTheColumnsOfTheReference) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     std::vector<std::string> entries = entries_of_all(GetParam(), seed);
     std::shuffle(entries.begin(), entries.end(), random);
+    rows_ = {0, seed % 3};
     EXPECT_TRUE(is_decoded(record_of(entries))) << seed;
+    rows_ = {0, 3};
     entries.resize(1 + random() % entries.size());  // others are missing
     EXPECT_TRUE(is_decoded(record_of(entries))) << seed;
   }
+}
+
+TEST_P(MappedPathTest, OnlyTheNeededStringsOfAListAreDelivered) {
+  const std::string record = record_of(
+      {strings_of("frames", {random_text(GetParam(), 1), "b", "c", "d", "e"})});
+  rows_ = {1, 1};  // of step 2: strings 1 to 3
+  EXPECT_TRUE(is_decoded(record));
+  builder_.begin(1);
+  const std::string frame = frame_of(record);
+  ASSERT_TRUE(ExampleDecoder(schema_).decode_mapped(as_bytes(frame), 0, &builder_));
+  const Batch batch = builder_.finish(1);
+  const Column& frames = batch.columns[7];
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(frames.values.data), 3), "bcd");
+  const auto* extents = reinterpret_cast<const std::int64_t*>(frames.extents.data);
+  EXPECT_EQ(extents[0], 1);
+  EXPECT_EQ(extents[1], 5);
+  // Past the end, the last string stands for later ones: its number must be known.
+  rows_ = {5, 5};
+  EXPECT_FALSE(is_decoded(record));
 }
 
 TEST_P(MappedPathTest, OddRecordsAreLeftToTheReference) {
@@ -161,10 +212,12 @@ TEST_P(MappedPathTest, DamageAnywhereIsNoticedAndTheRowIsEmptyThen) {
   for (std::size_t at = 0; at < frame.size(); at += at < 300 ? 1 : 997) {
     damaged[at] ^= 0x04;
     builder_.begin(1);
+    builder_.begin_record(0, 0);
     ASSERT_FALSE(decoder.decode_mapped(damaged, 0, &builder_)) << at;
     damaged[at] ^= 0x04;
     // An intact frame, so that the next one is tried as well.
     ASSERT_TRUE(decoder.decode_mapped(damaged, 0, &builder_)) << at;
+    builder_.trim_lists(0);
     ASSERT_EQ(content_of(builder_.finish(1), *schema_), good) << at;
   }
 }
@@ -183,7 +236,7 @@ TEST_P(MappedPathTest, FramesWithoutLargeValuesAreNotTriedForAWhile) {
 
 TEST_P(MappedPathTest, WhatIsDeliveredIsProvenWhileAnotherProcessWrites) {
   const std::string records[] = {record_of(entries_of_all(GetParam(), 9)),
-                                 record_of(entries_of_all(GetParam(), 18))};
+                                 record_of(entries_of_all(GetParam(), 27))};
   const std::vector<std::uint8_t> contents[] = {expected(records[0]),
                                                 expected(records[1])};
   const std::string frames[] = {frame_of(records[0]), frame_of(records[1])};
@@ -208,6 +261,7 @@ TEST_P(MappedPathTest, WhatIsDeliveredIsProvenWhileAnotherProcessWrites) {
     builder_.begin(1);
     if (!decoder.decode_mapped(frame, 0, &builder_)) continue;
     ++n_delivered;
+    builder_.trim_lists(0);
     const std::vector<std::uint8_t> content = content_of(builder_.finish(1), *schema_);
     ASSERT_TRUE(content == contents[0] || content == contents[1]);
   }

@@ -380,6 +380,30 @@ TEST_F(CatalogTest, PiecesThatNameNoRecordAreRefused) {
   EXPECT_EQ(Catalog(std::vector<Index>()).size(), 0u);
 }
 
+TEST_F(CatalogTest, ARecordMayHaveAnyNumberOfRows) {
+  // Records 0, 3 and 9 have rows: 0 to 2, 3, and 4 to 5.
+  const std::vector<std::uint64_t> row_ends = {3, 3, 3, 4, 4, 4, 4, 4, 4, 6};
+  const Catalog catalog(indexes(), {}, row_ends);
+  EXPECT_EQ(catalog.size(), 6u);
+  EXPECT_EQ(catalog.locate(2).frame.offset, Catalog(indexes()).locate(0).frame.offset);
+  EXPECT_EQ(catalog.locate(4).frame.offset, Catalog(indexes()).locate(9).frame.offset);
+
+  FrameRuns frames, expected;
+  std::vector<RowRange> rows;
+  const Catalog chosen(indexes(), {table_of({5, 2, 0, 4, 2})}, row_ends);
+  chosen.locate_records(Numbers{0, 1, 2, 3, 4}, &frames, &rows);
+  Catalog(indexes()).locate(Numbers{0, 9}, &expected);
+  EXPECT_EQ(frames.lengths, expected.lengths);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].first, 0u);
+  EXPECT_EQ(rows[0].last, 2u);
+  EXPECT_EQ(rows[1].first, 0u);
+  EXPECT_EQ(rows[1].last, 1u);
+
+  EXPECT_THROW(Catalog(indexes(), {}, {1, 2}), std::out_of_range);
+  EXPECT_THROW(Catalog(indexes(), {table_of({6})}, row_ends), std::out_of_range);
+}
+
 // ---- Empty rows
 
 TEST(BatchBuilder, AnEmptyRowIsZerosOrNothingInEveryLayout) {

@@ -17,6 +17,9 @@ std::int64_t last_of(const GrowingArray& numbers) {
   return last;
 }
 
+// The first item of a list and its size.
+constexpr std::size_t kExtentBytes = 2 * sizeof(std::int64_t);
+
 }  // namespace
 
 BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
@@ -39,7 +42,9 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
     }
     first_slots_.push_back(c - spec.slot);
     rows_.push_back({nullptr, spec.row_bytes() * spec.n_slots});
-    growing_.push_back({GrowingArray(pool_), GrowingArray(pool_), GrowingArray(pool_)});
+    growing_.push_back({GrowingArray(pool_), GrowingArray(pool_), GrowingArray(pool_),
+                        GrowingArray(pool_)});
+    if (spec.reach) reaching_.push_back(c);
   }
 }
 
@@ -75,6 +80,7 @@ void BatchBuilder::begin(std::size_t n_rows, std::size_t n_bytes) {
     growing.values.begin(n_rows, n_bytes);
     growing.offsets.retract_to(0);
     growing.row_splits.retract_to(0);
+    growing.extents.retract_to(0);
     growing.n_items = 0;
     if (spec.holds_strings()) growing.offsets.append(0);
     if (spec.has_row_splits()) growing.row_splits.append(0);
@@ -99,6 +105,7 @@ void BatchBuilder::rewind(std::size_t row) noexcept {
     std::size_t n_values = row * spec.n_values * spec.n_slots;
     if (spec.has_row_splits()) {
       growing.row_splits.retract_to(offsets_bytes(row));
+      if (spec.reach) growing.extents.retract_to(row * kExtentBytes);
       growing.n_items = last_of(growing.row_splits);
       n_values = static_cast<std::size_t>(growing.n_items) * spec.n_values;
     }
@@ -108,6 +115,61 @@ void BatchBuilder::rewind(std::size_t row) noexcept {
     } else {
       growing.values.retract_to(n_values * spec.item_bytes);
     }
+  }
+}
+
+BatchBuilder::Items BatchBuilder::needed_items(std::size_t column,
+                                               std::size_t n) const noexcept {
+  const std::optional<Reach>& reach = schema_->columns[column].reach;
+  if (!reach || n == 0) return {0, n};
+  const auto last = static_cast<std::int64_t>(n) - 1;
+  const auto clipped = [&](std::int64_t row, std::int64_t offset) {
+    const std::int64_t item = reach->first + row * reach->every + offset;
+    return static_cast<std::size_t>(std::clamp(item, std::int64_t{0}, last));
+  };
+  return {clipped(first_row_, reach->low), clipped(last_row_, reach->high) + 1};
+}
+
+void BatchBuilder::end_needed_row(std::size_t column, std::size_t n) {
+  const auto [begin, end] = needed_items(column, n);
+  end_ragged_row(column, end - begin);
+  if (!schema_->columns[column].reach) return;
+  growing_[column].extents.append(static_cast<std::int64_t>(begin));
+  growing_[column].extents.append(static_cast<std::int64_t>(n));
+}
+
+void BatchBuilder::trim_lists(std::size_t row) {
+  for (const std::size_t c : reaching_) {
+    GrowingColumn& growing = growing_[c];
+    if (growing.extents.size() > row * kExtentBytes) continue;
+    const ColumnSpec& spec = schema_->columns[c];
+    const Run list = run_of(growing.row_splits, row);
+    const auto [begin, end] = needed_items(c, list.size);
+    const std::size_t first = list.begin * spec.n_values;
+    const std::size_t n_before = begin * spec.n_values;
+    const std::size_t n_kept = (end - begin) * spec.n_values;
+    Run values{first * spec.item_bytes, n_kept * spec.item_bytes};
+    std::size_t n_bytes_before = n_before * spec.item_bytes;
+    if (spec.holds_strings()) {
+      values.begin = run_of(growing.offsets, first).begin;
+      const std::size_t kept_begin = run_of(growing.offsets, first + n_before).begin;
+      n_bytes_before = kept_begin - values.begin;
+      auto* const ends = reinterpret_cast<std::int64_t*>(growing.offsets.data());
+      for (std::size_t i = 0; i <= n_kept; ++i) {
+        ends[first + i] =
+            ends[first + n_before + i] - static_cast<std::int64_t>(n_bytes_before);
+      }
+      values.size = static_cast<std::size_t>(ends[first + n_kept]) - values.begin;
+      growing.offsets.retract_to(offsets_bytes(first + n_kept));
+    }
+    if (values.size != 0) {
+      std::uint8_t* const target = growing.values.data() + values.begin;
+      std::memmove(target, target + n_bytes_before, values.size);
+    }
+    growing.values.retract_to(values.begin + values.size);
+    growing.row_splits.retract_to(offsets_bytes(row));
+    growing.n_items = static_cast<std::int64_t>(list.begin);
+    end_needed_row(c, list.size);
   }
 }
 
@@ -130,7 +192,7 @@ void BatchBuilder::fill_empty(std::size_t row) {
     if (is_dense_numbers(spec)) {
       std::memset(this->row(c, row), 0, spec.row_bytes());
     } else if (spec.has_row_splits()) {
-      end_ragged_row(c, 0);
+      end_needed_row(c, 0);
     } else {
       for (std::size_t i = 0; i < spec.n_values; ++i) append_string(c, {});
     }

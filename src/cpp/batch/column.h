@@ -6,6 +6,8 @@
 //   padded   values[n_rows][width][n_values], and the row_splits before padding
 //   stacked  values[row][n_slots], one array for several dense columns
 //   bytes    any of these for byte strings: data, offsets[n_strings + 1]
+//   extents  of a column with a reach: [n_rows][2], the number of a row's first item in
+//            its list, and the size of the list
 //
 // A BatchBuilder is filled row by row. Dense columns are written directly to their
 // final place, which depends on the number of rows only. The other columns grow in
@@ -43,6 +45,7 @@ struct Column {
   Array values;              // for byte strings: their data
   Array offsets;             // int64, byte strings only
   Array row_splits;          // int64, ragged and padded only
+  Array extents;             // int64, with a reach only
   std::size_t n_values = 0;  // numbers or strings in the whole column
   std::size_t width = 0;     // items in a row, padded only
 };
@@ -119,6 +122,25 @@ class BatchBuilder {
     growing.row_splits.append(growing.n_items);
   }
 
+  // Begins a record whose rows `first` to `last` are needed; see Reach.
+  void begin_record(std::uint64_t first, std::uint64_t last) noexcept {
+    first_row_ = static_cast<std::int64_t>(first);
+    last_row_ = static_cast<std::int64_t>(last);
+  }
+
+  // The items that a list of `n` items must keep.
+  struct Items {
+    std::size_t begin = 0, end = 0;
+  };
+  Items needed_items(std::size_t column, std::size_t n) const noexcept;
+
+  // Ends a row of a ragged column, whose list has `n` items; only the needed ones were
+  // appended.
+  void end_needed_row(std::size_t column, std::size_t n);
+
+  // Removes the items of row `row` that are not needed.
+  void trim_lists(std::size_t row);
+
   // Removes everything that was added to the incomplete row `row`.
   void rewind(std::size_t row) noexcept;
 
@@ -150,7 +172,7 @@ class BatchBuilder {
 
   // A column whose size is known after its last row.
   struct GrowingColumn {
-    GrowingArray values, offsets, row_splits;
+    GrowingArray values, offsets, row_splits, extents;
     std::int64_t n_items = 0;  // in the rows that have ended
   };
 
@@ -172,10 +194,12 @@ class BatchBuilder {
   const std::size_t padded_bytes_max_;
   // begin() and finish() read these instead of the specs, which span cache lines.
   std::vector<DenseColumn> dense_;
-  std::vector<std::size_t> growing_columns_;  // for stacked columns, the first slot
-  std::vector<std::size_t> first_slots_;      // by column
-  std::vector<Rows> rows_;                    // by column
-  std::vector<GrowingColumn> growing_;        // by column
+  std::vector<std::size_t> growing_columns_;   // for stacked columns, the first slot
+  std::vector<std::size_t> first_slots_;       // by column
+  std::vector<std::size_t> reaching_;          // columns with a reach
+  std::int64_t first_row_ = 0, last_row_ = 0;  // see begin_record()
+  std::vector<Rows> rows_;                     // by column
+  std::vector<GrowingColumn> growing_;         // by column
   Placement dense_placement_, growing_placement_;
   std::size_t placed_rows_ = static_cast<std::size_t>(-1);  // in dense_placement_
   std::vector<std::shared_ptr<Block>> dense_blocks_;

@@ -33,7 +33,7 @@ Bytes padding_of(const ColumnSpec& spec) {
 }
 
 // The two groups of arrays of column `c` in its Placement. The row splits of a padded
-// column are a separate group: callers may keep its values without them.
+// column and extents are a separate group: callers may keep the values without them.
 constexpr std::size_t values_of(std::size_t c) { return 2 * c; }
 constexpr std::size_t row_splits_of(std::size_t c) { return 2 * c + 1; }
 
@@ -130,6 +130,7 @@ void BatchBuilder::finish_growing(std::size_t column, ArrayPlacer* placer,
   result->values = placer->place(&growing.values);
   if (spec.holds_strings()) result->offsets = placer->place(&growing.offsets);
   if (spec.has_row_splits()) result->row_splits = placer->place(&growing.row_splits);
+  if (spec.reach) result->extents = placer->place(&growing.extents);
 }
 
 // Copies the rows of a padded column to arrays of equal rows.
@@ -178,6 +179,7 @@ void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows,
   growing.values.reset();
   result->row_splits = placer->place();
   growing.row_splits.move_to(result->row_splits.data);
+  if (spec.reach) result->extents = placer->place(&growing.extents);
 }
 
 // Adds the sizes of the arrays of a column to growing_placement_.
@@ -185,6 +187,9 @@ void BatchBuilder::plan_growing(std::size_t column, std::size_t n_rows,
                                 Column* result) {
   const ColumnSpec& spec = schema_->columns[column];
   const GrowingColumn& growing = growing_[column];
+  const auto add = [&](const GrowingArray& array, std::size_t group) {
+    if (!array.fills_own_block()) growing_placement_.add(group, array.size());
+  };
   if (spec.layout == Layout::kPadded) {
     result->width = padded_width(column, n_rows);
     result->n_values = n_rows * result->width * spec.n_values;
@@ -198,15 +203,12 @@ void BatchBuilder::plan_growing(std::size_t column, std::size_t n_rows,
       growing_placement_.add(values_of(column), result->n_values * spec.item_bytes);
     }
     growing_placement_.add(row_splits_of(column), growing.row_splits.size());
-    return;
+  } else {
+    add(growing.values, values_of(column));
+    if (spec.holds_strings()) add(growing.offsets, values_of(column));
+    if (spec.has_row_splits()) add(growing.row_splits, values_of(column));
   }
-  const auto add = [&](const GrowingArray& array) {
-    if (array.fills_own_block()) return;
-    growing_placement_.add(values_of(column), array.size());
-  };
-  add(growing.values);
-  if (spec.holds_strings()) add(growing.offsets);
-  if (spec.has_row_splits()) add(growing.row_splits);
+  if (spec.reach) add(growing.extents, row_splits_of(column));
 }
 
 // Copies the first `n_rows` of the dense columns to blocks of the right size.

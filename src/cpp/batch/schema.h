@@ -72,6 +72,14 @@ struct Names<DType> {
                                          "float32", "float64", ""};
 };
 
+// The items of a list that the rows of a record need, if rows are steps of records: row k
+// needs the items from step + low to step + high, where step = first + k * every. Items
+// before the first and after the last one are those.
+struct Reach {
+  std::int64_t first = 0, every = 1;
+  std::int64_t low = 0, high = 0;
+};
+
 struct ColumnSpec {
   std::string key;  // of the feature
   Section section = Section::kFeatures;
@@ -103,7 +111,8 @@ struct ColumnSpec {
   // dimensions, values. String values follow their int64 offsets.
   std::uint32_t tensor_dtype = 0;
   std::vector<std::int64_t> tensor_shape;
-  std::string text;  // the spec as Python code, for messages
+  std::string text;            // the spec as Python code, for messages
+  std::optional<Reach> reach;  // ragged or padded: delivers only these items
 
   std::size_t row_bytes() const noexcept { return n_values * item_bytes; }
   // The number of items in `n` values. Skips the division for items of one value.

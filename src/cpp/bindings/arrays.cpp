@@ -68,6 +68,7 @@ void ArrayMaker::add(const ColumnSpec& spec, py::object name, py::dtype dtype,
                 .is_padded = spec.layout == Layout::kPadded,
                 .has_strings = spec.dtype == DType::kBytes,
                 .has_lengths = has_lengths,
+                .has_extents = spec.reach.has_value(),
                 .item_values = spec.n_values};
   if (target.is_padded) target.shape.push_back(0);
   if (spec.n_slots > 1) {
@@ -169,6 +170,11 @@ py::object ArrayMaker::arrays(Batch* batch) const {
     result.append(array(target, *batch, owners));
     if (target.has_lengths) {
       result.append(lengths_of(batch->columns[target.column], batch->n_rows));
+    }
+    if (target.has_extents) {
+      const Column::Array& extents = batch->columns[target.column].extents;
+      const py::ssize_t shape[] = {static_cast<py::ssize_t>(batch->n_rows), 2};
+      result.append(new_array(int64_, shape, extents.data, owners[extents.block]));
     }
   }
   return compose_(result);

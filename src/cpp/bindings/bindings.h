@@ -110,6 +110,8 @@ class PythonError : public std::exception {
 // Numbers of records, or positions.
 using Numbers = std::span<const std::int64_t>;
 
+std::vector<std::uint64_t> from_array(Numbers numbers);
+
 // The frames of `numbers`, each of which must be in [0, catalog.size()).
 FrameRuns frames_of(const Catalog& catalog, Numbers numbers);
 
@@ -123,7 +125,8 @@ class ArrayMaker {
   explicit ArrayMaker(py::object compose);
 
   // Adds the next column. `shape` is the shape of a row, or of an item of a ragged or
-  // padded column. With `has_lengths`, a padded column is followed by its row lengths.
+  // padded column. With `has_lengths`, a padded column is followed by its row lengths,
+  // and with a reach, by its extents, an array of shape (rows, 2).
   void add(const ColumnSpec& spec, py::object name, py::dtype dtype,
            const std::vector<py::ssize_t>& shape, bool has_lengths);
 
@@ -147,7 +150,7 @@ class ArrayMaker {
     py::object name;
     py::dtype dtype;
     std::vector<py::ssize_t> shape;  // the batch sets the rows and the width
-    bool is_ragged, is_padded, has_strings, has_lengths;
+    bool is_ragged, is_padded, has_strings, has_lengths, has_extents;
     std::size_t item_values;
   };
 

@@ -19,6 +19,12 @@ struct type_caster<fastrec::RowRule::Indices>
                            &fastrec::RowRule::Indices::column,
                            &fastrec::RowRule::Indices::size> {};
 
+template <>
+struct type_caster<fastrec::Reach>
+    : fastrec::TupleCaster<fastrec::Reach, &fastrec::Reach::first,
+                           &fastrec::Reach::every, &fastrec::Reach::low,
+                           &fastrec::Reach::high> {};
+
 }  // namespace pybind11::detail
 
 namespace fastrec {
@@ -67,6 +73,7 @@ BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
     spec.slot = column.attr("slot").cast<std::size_t>();
     spec.n_slots = column.attr("n_slots").cast<std::size_t>();
     spec.text = column.attr("text").cast<std::string>();
+    spec.reach = column.attr("reach").cast<std::optional<Reach>>();
     maker_.add(spec, column.attr("name"), std::move(dtype), shape,
                column.attr("has_lengths").cast<bool>());
     schema->columns.push_back(std::move(spec));

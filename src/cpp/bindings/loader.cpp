@@ -272,17 +272,25 @@ class RowReader {
   IdleList<BatchDecoder> decoders_;
 };
 
-// Returns (parts, unreadable_rows).
+// Returns (parts, unreadable_rows). If the catalog has rows, the parts have the records
+// of the rows `numbers`, once, in file order, and an empty one.
 py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
                          std::shared_ptr<BlockPool> pool, Numbers numbers,
                          std::size_t n_rows, RowPolicy row_policy) {
-  const FrameRuns frames = frames_of(catalog, numbers);
+  FrameRuns frames;
+  std::vector<RowRange> rows;
+  if (catalog.has_rows()) {
+    catalog.locate_records(from_array(numbers), &frames, &rows);
+    n_rows = frames.size() + 1;
+  } else {
+    frames = frames_of(catalog, numbers);
+  }
   std::vector<UnreadableRow> unreadable_rows;
   pool->replenish();
   std::vector<Part> parts = without_gil([&] {
     BatchDecoder decoder(sources.sources(), std::move(pool));
-    return decoder.decode(frames, std::max(n_rows, frames.size()), nullptr, row_policy,
-                          &unreadable_rows);
+    return decoder.decode(frames, std::max(n_rows, frames.size()), rows, nullptr,
+                          row_policy, &unreadable_rows);
   });
   return py::make_tuple(sources.arrays(&parts), unreadable_rows);
 }

@@ -27,11 +27,12 @@ struct type_caster<fastrec::PositionRange>
 }  // namespace pybind11::detail
 
 namespace fastrec {
-namespace {
 
 std::vector<std::uint64_t> from_array(Numbers numbers) {
   return {numbers.begin(), numbers.end()};
 }
+
+namespace {
 
 Int64Array to_array(const std::vector<std::uint64_t>& numbers) {
   Int64Array array(static_cast<py::ssize_t>(numbers.size()));

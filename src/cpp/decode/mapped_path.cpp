@@ -15,6 +15,10 @@ constexpr std::size_t kLargeBytes = 512;
 // Bytes to copy from the beginning of an entry: all of an entry for the plan kernel.
 constexpr std::size_t kAheadBytes = 136;
 
+// The header of a string, and more strings than a list can have.
+constexpr std::size_t kStringHeaderBytes = 11;
+constexpr std::size_t kMaxStrings = std::size_t{1} << 60;
+
 // Fewer bytes of large values per column do not pay: FastPath reads small ones faster.
 constexpr std::size_t kColumnBytes = 64;
 
@@ -41,6 +45,7 @@ struct MappedPath::Progress {
   std::size_t n_summed = record_begin;   // end of the bytes in `crc`
   std::uint32_t crc = 0;
   std::size_t n_direct_bytes = 0;  // of values that were not copied to `copy`
+  bool has_failed = false;         // after values were delivered
 
   void copy_up_to(std::size_t end) {
     end = std::min(end, frame.size());
@@ -124,7 +129,10 @@ bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
     Field entry;
     if (!progress->find_field(next, kTagOne, &entry)) return false;
     next = entry.end;
-    if (entry.size() >= kLargeBytes && read_large(entry, progress)) continue;
+    if (entry.size() >= kLargeBytes && read_large(entry, progress)) {
+      if (progress->has_failed) return false;
+      continue;
+    }
     progress->copy_up_to(entry.end);
     Bytes key, feature;
     if (!find_plain_entry({copy + entry.begin, entry.size()}, &key, &feature)) {
@@ -166,9 +174,19 @@ bool MappedPath::read_large(const Field& entry, Progress* progress) {
   const auto kind_tag =
       static_cast<std::uint8_t>(static_cast<unsigned>(wanted.spec->kind) << 3 | 2);
   if (!progress->find_field(feature.begin, kind_tag, &list) || list.end != entry.end ||
-      !progress->find_field(list.begin, kTagOne, &value) || value.end != entry.end) {
+      !progress->find_field(list.begin, kTagOne, &value)) {
     return false;
   }
+  if (wanted.form == EntryForm::kList) {
+    if (!wanted.spec->holds_strings() || wanted.spec->n_values != 1 ||
+        wanted.spec->truncate || wanted.spec->length || value.size() < kLargeBytes) {
+      return false;
+    }
+    lookup_.mark(column);
+    progress->has_failed = !read_strings(list, column, progress);
+    return true;
+  }
+  if (value.end != entry.end) return false;
   BatchBuilder* const batch = progress->batch;
   const bool is_string = wanted.form == EntryForm::kString;
   if (!is_string &&
@@ -178,6 +196,30 @@ bool MappedPath::read_large(const Field& entry, Progress* progress) {
   lookup_.mark(column);
   progress->pass(value, is_string ? batch->extend_string(column, value.size())
                                   : batch->row(column, progress->row));
+  return true;
+}
+
+// Reads the strings of a list, and delivers those that are needed. False if the list does
+// not have the plain form; some strings may have been delivered.
+bool MappedPath::read_strings(const Field& list, std::uint32_t column,
+                              Progress* progress) {
+  BatchBuilder* const batch = progress->batch;
+  // Of a list of any size: the last string may be needed in place of later ones.
+  const auto [begin, end] = batch->needed_items(column, kMaxStrings);
+  std::size_t n = 0;
+  for (std::size_t next = list.begin; next != list.end; ++n) {
+    Field string;
+    progress->copy_up_to(next + kStringHeaderBytes);
+    if (!progress->find_field(next, kTagOne, &string) || string.end > list.end) {
+      return false;
+    }
+    const bool is_needed = begin <= n && n < end;
+    progress->pass(string,
+                   is_needed ? batch->extend_string(column, string.size()) : nullptr);
+    next = string.end;
+  }
+  if (begin >= n) return false;
+  batch->end_needed_row(column, n);
   return true;
 }
 

@@ -1,8 +1,8 @@
 // MappedPath: a large frame in shared memory -> one row of a batch, in one pass.
 //
 // A large value of the plain form (wire/plain.h) that needs no conversion is copied
-// from the mapping to its column while its checksum is computed. Everything else is
-// copied to private memory and decoded there:
+// from the mapping to its column while its checksum is computed, and so are the large
+// strings of a list. Everything else is copied to private memory and decoded there:
 //
 //   | header | entries | large value | entries | large value | entries | footer |
 //     private            to its column           to its column
@@ -50,6 +50,7 @@ class MappedPath {
 
   bool read(FeatureDecoder* decoder, Progress* progress);
   bool read_large(const Field& entry, Progress* progress);
+  bool read_strings(const Field& list, std::uint32_t column, Progress* progress);
 
   const Crc32cKernel& kernel_ = crc32c_kernel();
   const PlanKernel& plan_ = plan_kernel();

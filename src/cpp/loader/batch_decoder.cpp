@@ -92,6 +92,7 @@ Fault BatchDecoder::decode_record(Bytes record, bool is_watched, std::size_t sch
 // record i with a fault, `on_fault(i, place, error, state)` returns whether it has a row.
 template <typename OnFault>
 std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
+                                      std::span<const RowRange> rows,
                                       const std::uint8_t* bytes,
                                       const OnFault& on_fault) {
   reader_.start(frames, bytes);
@@ -99,7 +100,10 @@ std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
   PlaceCursor places(&frames);
   std::size_t i = 0, n_rows = 0;
   const auto next_schema = [&] {
-    return states_.size() == 1 ? 0 : schema_of(places.at(i).file);
+    const std::size_t schema = states_.size() == 1 ? 0 : schema_of(places.at(i).file);
+    if (!rows.empty())
+      states_[schema].builder.begin_record(rows[i].first, rows[i].last);
+    return schema;
   };
   // `record` is empty if it could not be read.
   const auto end_record = [&](SchemaState* state, const Fault& fault, Bytes record) {
@@ -107,6 +111,8 @@ std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
     if (fault) [[unlikely]] {
       const Place place = places.at(i);
       has_row = on_fault(i, place, error_of(*state, place, fault, record), state);
+    } else if (!rows.empty()) {
+      state->builder.trim_lists(state->n_filled);
     }
     if (has_row) end_row(state, n_rows++);
     ++i;
@@ -127,7 +133,8 @@ std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
       end_record(&states_[next_schema()], fault, {});
     }
     while (!block.empty()) {
-      if (states_.size() == 1 && !is_watched && block.lengths.size() > 1) {
+      if (states_.size() == 1 && !is_watched && rows.empty() &&
+          block.lengths.size() > 1) {
         SchemaState& state = states_.front();
         VerifiedBlock rest = block;
         const BytesWithSlack first(rest.pop()), second(rest.pop());
@@ -153,7 +160,7 @@ std::span<const Column> BatchDecoder::decode_row(const Place& place) {
   one_frame_.clear();
   one_frame_.add(place);
   begin(one_frame_, 1);
-  decode_rows(one_frame_, nullptr,
+  decode_rows(one_frame_, {}, nullptr,
               [](std::size_t, const Place&, Error error, SchemaState*) -> bool {
                 throw error;
               });
@@ -166,12 +173,13 @@ std::span<const Column> BatchDecoder::decode_row(const Place& place) {
 }
 
 std::vector<Part> BatchDecoder::decode(const FrameRuns& frames, std::size_t n_rows,
+                                       std::span<const RowRange> rows,
                                        const std::uint8_t* bytes, RowPolicy row_policy,
                                        std::vector<UnreadableRow>* unreadable_rows,
                                        std::vector<Part> old) {
   begin(frames, n_rows);
   std::size_t row = decode_rows(
-      frames, bytes,
+      frames, rows, bytes,
       [&](std::size_t i, const Place& place, Error error, SchemaState* state) {
         if (row_policy == RowPolicy::kRaise || !is_of_record(error.code)) throw error;
         unreadable_rows->push_back({i, place.frame, std::move(error)});

@@ -65,8 +65,10 @@ class BatchDecoder {
   // Throws IoError, and Errors that concern more than one record. If `row_policy` is
   // kRaise, throws the Error of the first unreadable row; otherwise appends it to
   // `*unreadable_rows`. If the frames are in memory, they are contiguous from `bytes`
-  // on, with slack on both sides. Reuses the memory of `old`.
+  // on, with slack on both sides. `rows` are the rows of each record that lists with a
+  // reach are read for, if any. Reuses the memory of `old`.
   std::vector<Part> decode(const FrameRuns& frames, std::size_t n_rows,
+                           std::span<const RowRange> rows = {},
                            const std::uint8_t* bytes = nullptr,
                            RowPolicy row_policy = RowPolicy::kRaise,
                            std::vector<UnreadableRow>* unreadable_rows = nullptr,
@@ -91,8 +93,8 @@ class BatchDecoder {
   std::size_t schema_of(std::size_t file) const;
   void begin(const FrameRuns& frames, std::size_t n_rows);
   template <typename OnFault>
-  std::size_t decode_rows(const FrameRuns& frames, const std::uint8_t* bytes,
-                          const OnFault& on_fault);
+  std::size_t decode_rows(const FrameRuns& frames, std::span<const RowRange> rows,
+                          const std::uint8_t* bytes, const OnFault& on_fault);
   Fault decode_record(Bytes record, bool is_watched, std::size_t schema);
   Error error_of(const SchemaState& state, const Place& place, const Fault& fault,
                  Bytes record) const;

@@ -59,12 +59,10 @@ constexpr std::uint64_t kMaxNewSteps = 8;
 
 void IndexedClaims::locate(Claim* claim) const {
   const FrameRuns& frames = claim->frames;
-  const std::uint64_t n_valid = locate_step(claim->step, &claim->frames);
-  const std::uint64_t n_padding = grid_.n_rows(claim->step, n_valid) - n_valid;
-  // Rows of one record share a decoded row; so do all rows of padding.
-  claim->n_rows = frames.size() + static_cast<std::size_t>(catalog_->has_rows()
-                                                               ? n_padding != 0
-                                                               : n_padding);
+  const std::uint64_t n = locate_step(claim->step, &claim->frames, &claim->rows);
+  // Rows share the decoded records, and an empty one for padding.
+  claim->n_rows = static_cast<std::size_t>(
+      catalog_->has_rows() ? frames.size() + 1 : grid_.n_rows(claim->step, n));
   const bool is_in_order = are_in_order(frames);
   read_window_.will_read(frames, is_in_order && is_from_start_);
   if (is_in_order && grid_.world_size == 1 &&
@@ -75,13 +73,14 @@ void IndexedClaims::locate(Claim* claim) const {
   }
 }
 
-// Sets `*frames` to those of a step, and prefetches those that its order will need next.
-// Returns the number of the step's rows.
-std::uint64_t IndexedClaims::locate_step(std::uint64_t step, FrameRuns* frames) const {
+// Sets `*frames` to those of a step, and `*rows` to the rows of each if the catalog has
+// rows. Prefetches those that its order will need next. Returns the size of the step.
+std::uint64_t IndexedClaims::locate_step(std::uint64_t step, FrameRuns* frames,
+                                         std::vector<RowRange>* rows) const {
   const auto locate = [&](std::span<const std::uint64_t> numbers) {
     frames->clear();
     if (catalog_->has_rows()) {
-      catalog_->locate_records(numbers, frames);
+      catalog_->locate_records(numbers, frames, rows);
     } else {
       catalog_->locate(numbers, frames);
     }
@@ -119,7 +118,8 @@ void IndexedClaims::announce_steps_from(const Claim& claim) const {
       {grid_.n_steps(), claim.step + 1 + n_ahead, announced_end_ + kMaxNewSteps});
   for (; announced_end_ < end; ++announced_end_) {
     FrameRuns frames;
-    locate_step(announced_end_, &frames);
+    std::vector<RowRange> rows;
+    locate_step(announced_end_, &frames, &rows);
     files_->will_need(frames.ranges());
   }
 }

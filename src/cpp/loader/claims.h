@@ -32,6 +32,7 @@ struct Claim {
   std::uint64_t step = 0;
   std::size_t n_rows = 0;  // of the batch, including padding
   FrameRuns frames;
+  std::vector<RowRange> rows;  // of each record, if the catalog has rows
   // Streams only: the bytes of the frames, contiguous, with slack on both sides.
   std::vector<std::uint8_t> bytes;
 };
@@ -86,7 +87,8 @@ class IndexedClaims final : public Claims {
   void locate(Claim* claim) const override;
 
  private:
-  std::uint64_t locate_step(std::uint64_t step, FrameRuns* frames) const;
+  std::uint64_t locate_step(std::uint64_t step, FrameRuns* frames,
+                            std::vector<RowRange>* rows) const;
   void announce_steps_from(const Claim& claim) const;
 
   std::shared_ptr<FileTable> files_;

@@ -135,7 +135,7 @@ void Pipeline::claim_and_decode(WorkerState* worker) {
     const std::uint8_t* bytes =
         claimed.bytes.empty() ? nullptr : claimed.bytes.data() + Buffer::kSlackBytes;
     delivery.parts = worker->decoder->decode(
-        claimed.frames, claimed.n_rows, bytes, options_.row_policy,
+        claimed.frames, claimed.n_rows, claimed.rows, bytes, options_.row_policy,
         &delivery.unreadable_rows, std::move(delivery.parts));
     for (const Part& part : delivery.parts) delivery.n_bytes += part.batch.n_bytes;
     std::swap(delivery.frames, claimed.frames);

@@ -39,64 +39,68 @@ Catalog::Catalog(std::shared_ptr<const Indexes> indexes, std::vector<Piece> piec
   }
 }
 
-// The place of record `record` of this catalog, without its frame. Successive records
-// are often in the same file: tries `file` first.
-Place Catalog::find(std::uint64_t record, std::size_t file) const {
-  const auto end = std::upper_bound(ends_.begin(), ends_.end(), record);
+// Successive numbers are often in the same file: tries `file` first.
+Catalog::Entry Catalog::find(std::uint64_t number, std::size_t file) const {
+  const auto end = std::upper_bound(ends_.begin(), ends_.end(), number);
   const Piece& piece = pieces_[static_cast<std::size_t>(end - ends_.begin())];
-  const std::uint64_t within = record - (*end - piece.count);
-  std::uint64_t number =
-      piece.table ? (*piece.table)[within] : piece.first + within * piece.stride;
+  const std::uint64_t within = number - (*end - piece.count);
+  number = piece.table ? (*piece.table)[within] : piece.first + within * piece.stride;
+  std::uint64_t row = 0;
   if (has_rows()) {
-    const auto of_record = std::ranges::upper_bound(row_ends_, number);
-    number = static_cast<std::uint64_t>(of_record - row_ends_.begin());
+    const auto record_end = std::ranges::upper_bound(row_ends_, number);
+    row = number - (record_end == row_ends_.begin() ? 0 : record_end[-1]);
+    number = static_cast<std::uint64_t>(record_end - row_ends_.begin());
   }
   if (number < indexes_->first_record(file) ||
       number >= indexes_->first_record(file + 1)) {
     file = indexes_->file_of(number);
   }
-  return {file, number - indexes_->first_record(file), {}, indexes_.get()};
+  return {file, number - indexes_->first_record(file), row};
 }
 
-Place Catalog::locate(std::uint64_t record) const {
-  Place place = find(record);
-  place.frame = (*indexes_)[place.file].frame(place.record);
-  return place;
-}
-
-std::vector<Catalog::Entry> Catalog::entries(
-    std::span<const std::uint64_t> records) const {
+std::vector<Catalog::Entry> Catalog::find_all(
+    std::span<const std::uint64_t> numbers) const {
   std::vector<Entry> entries;
-  entries.reserve(records.size());
+  entries.reserve(numbers.size());
   std::size_t file = 0;
-  for (const std::uint64_t record : records) {
-    const Place place = find(record, file);
-    file = place.file;
-    (*indexes_)[file].prefetch(place.record);
-    entries.push_back({file, place.record});
+  for (const std::uint64_t number : numbers) {
+    const Entry entry = find(number, file);
+    file = entry.file;
+    (*indexes_)[file].prefetch(entry.record);
+    entries.push_back(entry);
   }
   return entries;
 }
 
-void Catalog::add_frames(std::span<const Entry> entries, FrameRuns* frames) const {
-  frames->lengths.reserve(frames->size() + entries.size());
-  for (const Entry& entry : entries) {
-    const Frame frame = (*indexes_)[entry.file].frame(entry.record);
-    frames->add({entry.file, entry.record, frame, indexes_.get()});
-  }
+Place Catalog::place(const Entry& entry) const {
+  const Frame frame = (*indexes_)[entry.file].frame(entry.record);
+  return {entry.file, entry.record, frame, indexes_.get()};
 }
+
+Place Catalog::locate(std::uint64_t record) const { return place(find(record)); }
 
 void Catalog::locate(std::span<const std::uint64_t> records, FrameRuns* frames) const {
-  add_frames(entries(records), frames);
+  const std::vector<Entry> entries = find_all(records);
+  frames->lengths.reserve(frames->size() + entries.size());
+  for (const Entry& entry : entries) frames->add(place(entry));
 }
 
-void Catalog::locate_records(std::span<const std::uint64_t> rows,
-                             FrameRuns* frames) const {
-  std::vector<Entry> found = entries(rows);
-  std::ranges::sort(found);
-  const auto repeated = std::ranges::unique(found);
-  found.erase(repeated.begin(), repeated.end());
-  add_frames(found, frames);
+void Catalog::locate_records(std::span<const std::uint64_t> numbers, FrameRuns* frames,
+                             std::vector<RowRange>* rows) const {
+  frames->clear();
+  rows->clear();
+  std::vector<Entry> entries = find_all(numbers);
+  std::ranges::sort(entries);
+  const Entry* last = nullptr;
+  for (const Entry& entry : entries) {
+    if (last != nullptr && last->file == entry.file && last->record == entry.record) {
+      rows->back().last = entry.row;
+    } else {
+      frames->add(place(entry));
+      rows->push_back({entry.row, entry.row});
+    }
+    last = &entry;
+  }
 }
 
 }  // namespace fastrec

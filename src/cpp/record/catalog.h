@@ -37,9 +37,10 @@ class Catalog {
   explicit Catalog(std::shared_ptr<const Indexes> indexes,
                    std::vector<Piece> pieces = {},
                    std::vector<std::uint64_t> row_ends = {});
-  explicit Catalog(std::vector<Index> indexes, std::vector<Piece> pieces = {})
-      : Catalog(std::make_shared<const Indexes>(std::move(indexes)),
-                std::move(pieces)) {}
+  explicit Catalog(std::vector<Index> indexes, std::vector<Piece> pieces = {},
+                   std::vector<std::uint64_t> row_ends = {})
+      : Catalog(std::make_shared<const Indexes>(std::move(indexes)), std::move(pieces),
+                std::move(row_ends)) {}
 
   std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
 
@@ -53,23 +54,26 @@ class Catalog {
   // Whether records have rows.
   bool has_rows() const noexcept { return !row_ends_.empty(); }
 
-  // Appends the frame of each record that has any of `rows`, once, in file order.
-  void locate_records(std::span<const std::uint64_t> rows, FrameRuns* frames) const;
+  // Sets `*frames` to the frame of each record that has any of `numbers`, once, in file
+  // order, and `*rows` to the range of these rows in each.
+  void locate_records(std::span<const std::uint64_t> numbers, FrameRuns* frames,
+                      std::vector<RowRange>* rows) const;
 
  private:
   struct Entry {
     std::size_t file = 0;
     std::uint64_t record = 0;  // in the file
+    std::uint64_t row = 0;     // in the record
 
     auto operator<=>(const Entry&) const = default;
   };
 
-  std::vector<Entry> entries(std::span<const std::uint64_t> records) const;
-  void add_frames(std::span<const Entry> entries, FrameRuns* frames) const;
   std::uint64_t n_numbers() const noexcept {
     return has_rows() ? row_ends_.back() : indexes_->n_records();
   }
-  Place find(std::uint64_t record, std::size_t file = 0) const;
+  Entry find(std::uint64_t number, std::size_t file = 0) const;
+  std::vector<Entry> find_all(std::span<const std::uint64_t> numbers) const;
+  Place place(const Entry& entry) const;
 
   std::shared_ptr<const Indexes> indexes_;
   std::vector<Piece> pieces_;

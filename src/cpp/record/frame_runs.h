@@ -25,6 +25,12 @@ struct Place {
   const Indexes* indexes = nullptr;  // that have this place; null if it was walked
 };
 
+// Rows of a record, numbered from 0.
+struct RowRange {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+};
+
 // Consecutive records of a file, in contiguous frames.
 struct FrameRun : FileRange {
   std::uint64_t first_record = 0;  // index in the file

@@ -55,6 +55,7 @@ class Column(NamedTuple):
     tensor_dtype: int = 0
     section: str = "features"
     is_required: bool = False
+    reach: tuple[int, int, int, int] | None = None  # followed by an array of extents
 
     @property
     def core_dtype(self) -> str:
@@ -259,6 +260,8 @@ class Spec:
 
     _n_positional: ClassVar[int] = 2  # number of positional arguments in the repr
     _is_item: ClassVar[bool] = False  # True: Python decodes it, like an item of a List
+    # The items of a list that rows of steps need: `Column.reach`.
+    _reach: ClassVar[tuple[int, int, int, int] | None] = None
 
     def _set(self, **values: object) -> None:
         for name, value in values.items():

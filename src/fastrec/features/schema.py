@@ -229,13 +229,16 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def _requests(self) -> list[_Request]:
         """Return one request to the core for each feature."""
-        if self._list_names is None:
-            return [_request(name, spec) for name, spec in self.items()]
-        return [
+        section = "features" if self._list_names is None else "context"
+        requests = [
             _list_request(name, spec)
             if self._is_list(name)
-            else _request(name, spec, "context")
+            else _request(name, spec, section)
             for name, spec in self.items()
+        ]
+        return [
+            _with_extents(request, spec._reach) if spec._reach else request
+            for request, spec in zip(requests, self.values(), strict=True)
         ]
 
     def _columns(self) -> list[Column]:
@@ -270,13 +273,33 @@ class _Request(NamedTuple):
     def n_arrays(self) -> int:
         """Number of arrays that the core returns for this request."""
         columns = [column for column in self.columns if column.slot == 0]
-        return len(columns) + sum(column.has_lengths for column in columns)
+        more = [(column.has_lengths, column.reach is not None) for column in columns]
+        return len(columns) + sum(map(sum, more))
 
 
 def _request(name: _Name, spec: Spec, section: str = "features") -> _Request:
     columns = [column._replace(section=section) for column in spec._columns(name)]
     compose = None if spec._is_plain else spec._compose
     return _Request(name, columns, spec._rules(), compose)
+
+
+def extents_of(name: _Name) -> tuple[_Name, str]:
+    """Return the key of a column's extents in a batch of records."""
+    return name, "extents"
+
+
+def _with_extents(request: _Request, reach: tuple[int, int, int, int]) -> _Request:
+    """Return a request for the items in `reach` only, and their extents."""
+    before = request.compose
+
+    def compose(name: _Name, arrays: Sequence[Array]) -> ComposedColumns:
+        items, extents = arrays[:-1], arrays[-1]
+        columns = [(name, items[0])] if before is None else before(name, items)
+        key: Any = extents_of(name)
+        return [*columns, (key, extents)]
+
+    columns = [column._replace(reach=reach) for column in request.columns]
+    return request._replace(columns=columns, compose=compose)
 
 
 def _list_request(name: _Name, spec: Spec, *, has_lengths: bool = False) -> _Request:

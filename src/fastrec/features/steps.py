@@ -90,11 +90,20 @@ class Steps:
         """Return the features of a record's schema that the rows need."""
         return schema._with(
             {
-                name: unpadded(spec) if name in self.windows else spec
+                name: self._reaching(name, spec) if name in self.windows else spec
                 for name, spec in schema.items()
                 if name in self.schema
             }
         )
+
+    def _reaching(self, name: Any, spec: Spec) -> Spec:
+        """Return a spec that reads only the items in the windows of some rows."""
+        spec = copy.copy(unpadded(spec))
+        offsets = np.atleast_1d(self.windows[name])
+        reach = (self.first, self.every, int(offsets.min()), int(offsets.max()))
+        if spec._columns(name)[0].layout != "dense":
+            spec._set(_reach=reach)
+        return spec
 
 
 def mask_of(name: Any) -> Any:
@@ -204,4 +213,6 @@ def unpadded(spec: Spec) -> Spec:
     if isinstance(spec, FixedLenSequence):
         spec = copy.copy(spec)
         spec._set(_is_padded=False, lengths=None)
+    elif isinstance(spec, List):
+        spec = List(spec.spec, key=spec.key)
     return spec

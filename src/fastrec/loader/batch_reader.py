@@ -89,8 +89,8 @@ class ReadBatch:
         if reader.kept is None:
             self.batch, self.raised = reader.collator(*self._decoded(info))
             return
-        _, info = reader.source.decoded(info)  # for transforms of kept rows
-        info = dataclasses.replace(info, _decoded=None)
+        # Transforms of kept rows may need the steps.
+        info = dataclasses.replace(reader.source.with_steps(info), _decoded=None)
         readings, self._rows = reader.kept.find(info.records, reader.pool)
         found = np.unique(readings).tolist() or [0]
         parts: Parts = [(found[0], {}, None)]
@@ -146,14 +146,13 @@ class ReadBatch:
         if reader.kept is not None:
             source = source.without_padding()
         with source.files.renewing():
-            numbers, info = source.decoded(info)
-            n_rows = len(numbers) + 1 if source.has_steps else len(info.positions)
+            info = source.with_steps(info)
             parts, unreadable = _core.decode_records(
                 source.to_core(),
                 source.catalog(),
                 reader.pool,
-                numbers,
-                n_rows,
+                info.records[info.positions >= 0],
+                len(info.positions),
                 reader.policy,
             )
         if unreadable:

@@ -235,7 +235,7 @@ class BatchDecoder:
         info = BatchInfo(
             *(self._seed, self._epoch, step, positions, records), _places=places
         )
-        return source.decoded(info)[1]
+        return source.with_steps(info)
 
 
 def _pipeline(

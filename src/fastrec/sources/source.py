@@ -495,25 +495,23 @@ class Source:
         ends = np.append(0, table.ends)[np.cumsum([0, *counts])]
         return np.diff(ends).tolist()  # type: ignore[no-any-return]
 
-    def decoded(self, info: BatchInfo) -> tuple[Numbers, BatchInfo]:
-        """Return the numbers of rows whose records are all that a batch needs, once.
+    def with_steps(self, info: BatchInfo) -> BatchInfo:
+        """Return a BatchInfo with steps if the rows are steps.
 
-        The BatchInfo then has the steps, and the decoded record of each row. Padding has
-        an empty record after all others.
+        The core decodes the record of each row once, in file order, and then an empty
+        record, for padding.
         """
-        valid = info.records[info.positions >= 0]
         if (table := self.step_table) is None:
-            return valid, info
+            return info
+        valid = info.records[info.positions >= 0]
         numbers = valid if self.is_whole else numbers_at(self.records(), valid)
         found = table.find(numbers)
-        records, first, decoded = np.unique(
-            found[:, 0], return_index=True, return_inverse=True
-        )
+        records, decoded = np.unique(found[:, 0], return_inverse=True)
         n_rows = len(info.positions)
         steps = np.full((n_rows, 2), -1, np.int64)
         rows = np.full(n_rows, len(records), np.int64)
         steps[info.positions >= 0], rows[info.positions >= 0] = found, decoded
-        return valid[first], replace(info, steps=steps, _decoded=rows)
+        return replace(info, steps=steps, _decoded=rows)
 
     @property
     def is_mixed(self) -> bool:

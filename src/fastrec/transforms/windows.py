@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,30 @@ from fastrec.arrays.batch import Batch, BytesArray, RaggedArray
 from fastrec.arrays.bytes import reshaped
 from fastrec.errors import CorruptionError, Error, SchemaError
 from fastrec.features.fixed import rows_of_one_length
+from fastrec.features.schema import extents_of
 from fastrec.features.steps import Steps, mask_of
 from fastrec.transforms.batch_info import BatchInfo
 
 _Indices = npt.NDArray[np.int64]
+
+
+class _Lists(NamedTuple):
+    """The lists of records, of which only some items were read."""
+
+    values: Any  # the items that were read, of all records
+    begins: _Indices  # where the first item would be in `values`
+    lengths: _Indices
+
+    @classmethod
+    def of(cls, batch: Mapping[Any, Any], name: Any) -> _Lists:
+        """Return the lists in a column of a batch of records."""
+        column = batch[name]
+        if not isinstance(column, RaggedArray):
+            column = rows_of_one_length(column)
+        begins: _Indices = np.asarray(column.row_splits, np.int64)[:-1]
+        if (extents := batch.get(extents_of(name))) is None:
+            return cls(column.values, begins, column.lengths)
+        return cls(column.values, begins - extents[:, 0], extents[:, 1])
 
 
 class Windows:
@@ -37,7 +57,7 @@ class Windows:
         assert info.steps is not None
         assert info._decoded is not None
         columns: Mapping[Any, Any] = batch
-        lists = {name: _as_ragged(columns[name]) for name in self._steps.windows}
+        lists = {name: _Lists.of(columns, name) for name in self._steps.windows}
         at = self._checked(lists, info, info._decoded)
         rows: dict[Any, Any] = {}
         for name in self._steps.schema:
@@ -48,7 +68,7 @@ class Windows:
         return rows
 
     def _checked(
-        self, lists: Mapping[Any, RaggedArray], info: BatchInfo, at: _Indices
+        self, lists: Mapping[Any, _Lists], info: BatchInfo, at: _Indices
     ) -> _Indices:
         """Return the row of each row's record, after checking the records' steps.
 
@@ -77,27 +97,22 @@ class Windows:
         return at
 
     def _window(
-        self, name: Any, steps: RaggedArray, at: _Indices, row_steps: _Indices
+        self, name: Any, lists: _Lists, at: _Indices, row_steps: _Indices
     ) -> dict[Any, Any]:
         """Return the window of each row, and its mask."""
         offsets = self._steps.windows[name]
-        splits: _Indices = np.asarray(steps.row_splits, np.int64)
-        begins, lengths = splits[at], splits[at + 1] - splits[at]
+        lengths = lists.lengths[at]
         within = row_steps[:, np.newaxis] + np.atleast_1d(offsets)
         inside = (within >= 0) & (within < lengths[:, np.newaxis])
         last = np.maximum(lengths - 1, 0)[:, np.newaxis]
-        index = begins[:, np.newaxis] + np.clip(within, 0, last)
+        index = lists.begins[at, np.newaxis] + np.clip(within, 0, last)
         is_item = inside if self._steps.edge == "zero" else lengths[:, np.newaxis] > 0
-        window = _items(steps.values, index, np.broadcast_to(is_item, index.shape))
+        window = _items(lists.values, index, np.broadcast_to(is_item, index.shape))
         if isinstance(offsets, int):
             window, inside = window[:, 0], inside[:, 0]
         if self._steps.edge != "zero":
             return {name: window}
         return {name: window, mask_of(name): inside}
-
-
-def _as_ragged(column: Any) -> RaggedArray:
-    return column if isinstance(column, RaggedArray) else rows_of_one_length(column)
 
 
 def _items(values: Any, index: _Indices, is_item: npt.NDArray[np.bool_]) -> Any:
@@ -124,9 +139,7 @@ def _items(values: Any, index: _Indices, is_item: npt.NDArray[np.bool_]) -> Any:
     return items
 
 
-def _error(
-    lists: Mapping[Any, RaggedArray], info: BatchInfo, row: int, at: int
-) -> Error:
+def _error(lists: Mapping[Any, _Lists], info: BatchInfo, row: int, at: int) -> Error:
     """Return the error of a row whose record does not have the expected steps."""
     (first, n_first), *others = [
         (name, int(column.lengths[at])) for name, column in lists.items()
