@@ -617,7 +617,7 @@ class Loader(Generic[B]):
         )
         parts = [(0, columns, None if len(readings) == 1 else none)]
         info = BatchInfo(self.seed, self.epoch, self.step, none, none)
-        batch, _ = self._options.collator()(parts, source.decoded(info)[1])
+        batch, _ = self._options.collator()(parts, source.with_steps(info))
         return batch
 
     def _table_loader(
