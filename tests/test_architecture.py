@@ -83,7 +83,7 @@ LINES = {
     "src/fastrec/convert": 1099,
     "src/fastrec/dataset": 2074,
     "src/fastrec/example": 1074,
-    "src/fastrec/features": 3098,
+    "src/fastrec/features": 3097,
     "src/fastrec/kept": 726,
     "src/fastrec/loader": 3876,
     "src/fastrec/ray": 999,

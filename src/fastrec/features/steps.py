@@ -90,18 +90,18 @@ class Steps:
         """Return the features of a record's schema that the rows need."""
         return schema._with(
             {
-                name: self._reaching(name, spec) if name in self.windows else spec
+                name: self._reaching(name, schema) if name in self.windows else spec
                 for name, spec in schema.items()
                 if name in self.schema
             }
         )
 
-    def _reaching(self, name: Any, spec: Spec) -> Spec:
+    def _reaching(self, name: Any, schema: Schema) -> Spec:
         """Return a spec that reads only the items in the windows of some rows."""
-        spec = copy.copy(unpadded(spec))
+        spec = copy.copy(unpadded(schema, name))
         offsets = np.atleast_1d(self.windows[name])
         reach = (self.first, self.every, int(offsets.min()), int(offsets.max()))
-        if spec._columns(name)[0].layout != "dense":
+        if _is_list(schema, name):
             spec._set(_reach=reach)
         return spec
 
@@ -208,11 +208,10 @@ def _is_list(schema: Schema, name: Any) -> bool:
     return schema._is_list(name) or layouts[0] in ("ragged", "padded")
 
 
-def unpadded(spec: Spec) -> Spec:
+def unpadded(schema: Schema, name: Any) -> Spec:
     """Return a spec that reads a padded list as a RaggedArray."""
+    spec = schema[name]
     if isinstance(spec, FixedLenSequence):
         spec = copy.copy(spec)
         spec._set(_is_padded=False, lengths=None)
-    elif isinstance(spec, List):
-        spec = List(spec.spec, key=spec.key)
     return spec

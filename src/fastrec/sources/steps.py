@@ -102,7 +102,7 @@ def _item_bytes(schema: Schema, name: Any) -> float:
 
 def _counted(source: Source, name: Any) -> Counts:
     """Count the values of a list in each record, or its steps in a feature list."""
-    one = source.with_schema(lambda s: s._with({name: unpadded(s[name])}))
+    one = source.with_schema(lambda s: s._with({name: unpadded(s, name)}))
     n_values = math.prod(_item_shape(one.schema, name))
     n_values = 1 if one.schema._is_list(name) else n_values
     files, core, pool = one.files, one.to_core(), _core.BlockPool(_TASK_BYTES)
