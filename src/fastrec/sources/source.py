@@ -503,14 +503,15 @@ class Source:
         """
         if (table := self.step_table) is None:
             return info
-        valid = info.records[info.positions >= 0]
+        is_row = info.positions >= 0
+        valid = info.records[is_row]
         numbers = valid if self.is_whole else numbers_at(self.records(), valid)
         found = table.find(numbers)
         records, decoded = np.unique(found[:, 0], return_inverse=True)
         n_rows = len(info.positions)
         steps = np.full((n_rows, 2), -1, np.int64)
         rows = np.full(n_rows, len(records), np.int64)
-        steps[info.positions >= 0], rows[info.positions >= 0] = found, decoded
+        steps[is_row], rows[is_row] = found, decoded
         return replace(info, steps=steps, _decoded=rows)
 
     @property

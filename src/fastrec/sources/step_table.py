@@ -21,26 +21,30 @@ class StepTable:
         self.counts: npt.NDArray[np.int32] = np.concatenate(
             [part.counts for part in parts]
         )
-        self._parts = parts
         self._part_ends = np.cumsum([len(part.counts) for part in parts])
-        n_rows = [part.rows_of(part.counts) for part in parts]
-        self.ends: Numbers = np.cumsum(np.concatenate(n_rows), dtype=np.int64)
+        rules = [(part.every, part.first) for part in parts]
+        self._every, self._first = np.array(rules, np.int64).T
+        n_rows = np.concatenate([[0], *(part.rows_of(part.counts) for part in parts)])
+        # The rows of record i are those from bound i to bound i + 1.
+        self._bounds: Numbers = np.cumsum(n_rows, dtype=np.int64)
+        self.ends = self._bounds[1:]
 
     @property
     def n_rows(self) -> int:
         """The number of rows of all records."""
-        return int(self.ends[-1]) if len(self.ends) else 0
+        return int(self._bounds[-1])
 
     def find(self, rows: Numbers) -> Numbers:
         """Return the record and the step of each row: an array of shape (rows, 2)."""
         records = np.searchsorted(self.ends, rows, side="right")
-        within = rows - self._begins(records)
-        part = np.searchsorted(self._part_ends, records, side="right")
-        every, first = (
-            np.array([getattr(p, name) for p in self._parts], np.int64)[part]
-            for name in ("every", "first")
-        )
-        return np.stack([records, first + within * every], axis=1)
+        every, first = self._every, self._first
+        if len(every) > 1:
+            part = np.searchsorted(self._part_ends, records, side="right")
+            every, first = every[part], first[part]
+        found = np.empty((len(rows), 2), np.int64)
+        found[:, 0] = records
+        found[:, 1] = first + (rows - self._bounds[records]) * every
+        return found
 
     def rows_of(self, pieces: Pieces) -> Pieces:
         """Return the rows of all records of a selection."""
@@ -48,18 +52,13 @@ class StepTable:
 
     def _rows_of(self, piece: range | Numbers) -> range | Numbers:
         if isinstance(piece, range) and piece.step == 1:
-            first, last = (
-                int(self.ends[i - 1]) if i else 0 for i in (piece.start, piece.stop)
-            )
+            first, last = self._bounds[[piece.start, piece.stop]].tolist()
             return range(first, max(first, last))
         records = np.asarray(piece, np.int64)
-        begins = self._begins(records)
+        begins = self._bounds[records]
         lengths = self.ends[records] - begins
         ends = np.cumsum(lengths)
         rows: Numbers = np.arange(ends[-1]) + np.repeat(
             begins - ends + lengths, lengths
         )
         return rows
-
-    def _begins(self, records: Numbers) -> Numbers:
-        return np.where(records > 0, self.ends[records - 1], 0)
