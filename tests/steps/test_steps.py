@@ -199,3 +199,32 @@ def test_rows_equal_windows_of_records(seed: int, tmp_path: Path) -> None:
         )
         assert len([*loader]) == len(loader)
     assert sorted(numbers) == [*range(len(rows))]
+
+
+def test_joined_steps_have_the_rows_of_each_dataset(tmp_path: Path) -> None:
+    rules: list[tuple[int, Any]] = [(1, "repeat"), (3, "drop"), (2, "repeat")]
+    windows = {"numbers": [-1, 0, 2]}
+    parts, rows = [], []
+    for i, (every, edge) in enumerate(rules):
+        path = tmp_path / f"{i}.tfrecord"
+        with fr.Writer(path) as writer:
+            for n in (5, 0, 9, 1):
+                writer.write({"id": 10 * i + n, "numbers": 100 * i + np.arange(n)})
+        ds = fr.open(
+            path,
+            features={"id": fr.FixedLen((), "int64"), "numbers": spec_of("numbers")},
+        )
+        parts.append(ds.steps(windows, every=every, edge=edge))
+        rows += window_rows(ds, windows, every, edge, ["id"])
+    joined = fr.concat(parts)
+    assert len(joined) == len(rows)
+    check_batch(joined[:], rows)
+    check_batch(joined[::-3], rows[::-3])
+    records = {at: i for i, at in enumerate([5, 0, 9, 1])}
+    for batch in joined.loader(
+        4, shuffle=True, transform=lambda batch, info: {**batch, "at": info.steps}
+    ):
+        for number, (record, step) in zip(batch["id"], batch["at"], strict=True):
+            part, n = divmod(int(number), 10)
+            assert record == 4 * part + records[n]
+            assert step % rules[part][0] == 0
