@@ -143,7 +143,7 @@ def _file(*shape: int) -> bytes:
 
 
 def write_examples(directory: Path) -> None:
-    """Write the data sets that docs/tfds.md names."""
+    """Write the data sets that docs/tfds.md, docs/steps.md and docs/migration.md name."""
     digits = {"image": image(28, 28, 1), "label": class_label(10)}
     rows = [{"image": _file(28, 28, 1), "label": i % 10} for i in range(40)]
     mnist = directory / "mnist" / "3.0.1"
@@ -156,17 +156,21 @@ def write_examples(directory: Path) -> None:
     steps = {
         "action": tensor("float32", 7),
         "is_last": tensor("bool"),
-        "observation": features_dict({"image": image(180, 240, 3)}),
+        "language_instruction": node("Text", "text"),
+        "observation": features_dict({"image": image(60, 80, 3)}),
     }
+    n = 10
     episode = {
-        "steps/action": [0.5] * 21,
-        "steps/is_last": [0, 0, 1],
-        "steps/observation/image": [_file(180, 240, 3)] * 3,
+        "episode_metadata/file_path": "success/episode.npy",
+        "steps/action": np.arange(7 * n, dtype=np.float32) / n,
+        "steps/is_last": [0] * (n - 1) + [1],
+        "steps/language_instruction": ["open the drawer"] * n,
+        "steps/observation/image": [_file(60, 80, 3)] * n,
     }
-    features = {"steps": dataset(features_dict(steps))}
-    write_directory(directory / "robot" / "0.1.0", features, {"train": [[episode] * 8]})
-    del steps["observation"], episode["steps/observation/image"]
-    features = {"steps": dataset(features_dict(steps))}
-    for i, name in enumerate(_OPEN_X):
-        rows = [episode] * (i + 1)
-        write_directory(directory / name / "0.1.0", features, {"train": [rows]})
+    features = {
+        "episode_metadata": features_dict({"file_path": node("Text", "text")}),
+        "steps": dataset(features_dict(steps)),
+    }
+    for i, name in enumerate(["robot", "droid", *_OPEN_X]):
+        shards = {"train": [[episode] * (8 + i)]}
+        write_directory(directory / name / "0.1.0", features, shards)
