@@ -9,6 +9,7 @@ extras "test" and "frameworks".
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.gridspec import SubplotSpec
 
 import fastrec as fr
 from fastrec.cli.garments import KINDS
@@ -129,6 +133,54 @@ def draw_counts() -> None:
     save("gallery-duckdb.png")
 
 
+def draw_windows() -> None:
+    """Draw an episode, and the windows of four of its steps."""
+    program = runpy.run_path(str(ROOT / "examples/train_policy.py"))
+    image, action, state = program["FEATURES"]
+    ds = fr.open("episodes.tfrecord", features=program["FEATURES"]).select([11])
+    frames, side = ds[0][image], program["SIDE"]
+    numbers = [0, 4, 8, 12]
+    rows = ds.steps({**program["WINDOWS"], state: 0})[numbers]
+    figure = plt.figure(figsize=(9, 4.3), layout="constrained")
+    above, below = figure.add_gridspec(2, 1, height_ratios=[1, 4.2])
+
+    def show(
+        pixels: npt.NDArray[np.uint8], place: SubplotSpec, title: str, alpha: float = 1
+    ) -> Axes:
+        axis = figure.add_subplot(place)
+        axis.imshow(pixels, alpha=alpha)
+        axis.set_title(title, fontsize=9)
+        axis.set(xticks=[], yticks=[])
+        return axis
+
+    for i, place in enumerate(above.subgridspec(1, len(frames))):
+        show(frames[i], place, f"step {i}" if i in numbers else f"{i}")
+    places = below.subgridspec(2, 7, width_ratios=[1, 1, 1, 0.15, 1, 1, 1])
+    for i, number in enumerate(numbers):
+        line, left = i // 2, i % 2 * 4
+        for j, offset in enumerate(program["WINDOWS"][image]):
+            name = f"frame {max(0, number + offset)}"
+            title = f"row {number}: {name}" if j == 0 else name
+            show(rows[image][i, j], places[line, left + j], title)
+        moves = rows[action][i] * side
+        begins = rows[state][i] * side + np.cumsum(moves, 0) - moves
+        is_step = number + np.arange(len(moves)) < len(frames)
+        axis = show(rows[image][i, -1], places[line, left + 2], "8 actions", alpha=0.3)
+        axis.quiver(
+            *(*begins.T, *moves.T),
+            color=np.where(is_step, "black", "silver"),
+            angles="xy",
+            scale_units="xy",
+            scale=1,
+            width=0.018,
+            headwidth=4,
+            headlength=4,
+            headaxislength=4,
+        )
+        axis.set(xlim=(-0.5, side - 0.5), ylim=(side - 0.5, -0.5))
+    save("gallery-episodes.png")
+
+
 def main() -> None:
     """Draw all pictures."""
     with tempfile.TemporaryDirectory() as folder:
@@ -136,12 +188,14 @@ def main() -> None:
         run("fashion_mnist.py", "--records", "12000")
         run("train_keras.py")
         run("sequences.py")
+        run("train_policy.py")
         run("shuffle_bias.py")
         run("show_images.py")
         draw_garments()
         draw_predictions()
         draw_ranks()
         draw_padding()
+        draw_windows()
         draw_counts()
         for made, name in [("images.png", "images"), ("shuffle-bias.png", "shuffle")]:
             Path(made).rename(IMAGES / f"gallery-{name}.png")

@@ -205,6 +205,16 @@ def test_sentences_are_sequences_of_words(tmp_path: Path) -> None:
     assert padding[1] < padding[0] / 2
 
 
+@pytest.mark.frameworks
+def test_a_policy_learns_from_windows_of_episodes(tmp_path: Path) -> None:
+    needs("cv2", "torch")
+    shown = run_example("train_policy.py", folder=tmp_path)  # asserts that it learns
+    losses = [float(loss) for loss in re.findall(r"epoch \d: loss ([\d.]+)", shown)]
+    assert len(losses) == 4, shown
+    assert losses[-1] < losses[0] / 2
+    assert "100 episodes, 911 steps" in shown
+
+
 @pytest.mark.parametrize(
     ("name", "prefix", "count"), [("train", "train", N_TRAIN), ("test", "t10k", N_TEST)]
 )
