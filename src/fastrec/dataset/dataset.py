@@ -632,8 +632,8 @@ class Dataset:
             adds a bool column ``NAME/mask`` of shape ``(batch, len(window))``, which is
             False for them. ``"drop"`` omits rows whose windows do not fit.
         keep : sequence of str, optional
-            Other columns, whose value is that of the record; by default all that are not
-            lists.
+            Other columns, or prefixes as for `select_columns`, whose values are those of
+            the record; by default all columns that are not lists.
 
         Raises
         ------
@@ -668,6 +668,8 @@ class Dataset:
             )
         source.files.check_random_access("steps()")
         offsets = checked_windows(windows)
+        if keep:
+            _check_names("steps()", keep)
         return Dataset(with_steps(source, offsets, every, edge, keep))
 
     def filter(

@@ -23,7 +23,7 @@ from fastrec.errors import SchemaError
 from fastrec.features.base import Spec, checked_choice
 from fastrec.features.fixed import FixedLen, FixedLenSequence, Raw
 from fastrec.features.image import Image, List
-from fastrec.features.schema import Schema
+from fastrec.features.schema import Schema, expanded
 from fastrec.features.tensor import SerializedTensor
 from fastrec.hints import no_column
 from fastrec.options import positive_int
@@ -143,13 +143,11 @@ def steps_of(
     keep: Sequence[Any] | None,
 ) -> Steps:
     """Return the rows of the steps of records that have a schema, without counts."""
-    for name in [*windows, *(keep or ())]:
-        if name not in schema:
-            raise KeyError(no_column(name, schema, "the dataset"))
     if both := [name for name in keep or () if name in windows]:
-        raise ValueError(
-            f"column {both[0]!r} must be in windows or in keep, not in both"
-        )
+        raise ValueError(f"column {both[0]!r} must not be in both windows and keep")
+    keep = None if keep is None else expanded(keep, schema)
+    if missing := [name for name in [*windows, *(keep or ())] if name not in schema]:
+        raise KeyError(no_column(missing[0], schema, "the dataset"))
     edge = checked_choice("edge", edge, get_args(Edge))
     specs: dict[Any, Spec] = {}
     for name, spec in schema.items():

@@ -1,0 +1,120 @@
+"""The arguments of ds.steps, and what it refuses.
+
+Goal
+    A wrong argument is an error that names the argument and what to write. Prefixes name
+    the columns below them, as in select_columns.
+Method
+    One file of two records, with nested names as in RLDS.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+
+
+@pytest.fixture
+def ds(tmp_path: Path) -> fr.Dataset:
+    path = tmp_path / "episodes.tfrecord"
+    rows = [
+        {
+            "steps/action": np.arange(n),
+            "steps/state/x": 10 + np.arange(n),
+            "steps/state/y": 20 + np.arange(n),
+            "info/path": f"{n}.npy",
+            "info/robot": n,
+        }
+        for n in (3, 2)
+    ]
+    fr.write(path, rows)
+    lists = ["steps/action", "steps/state/x", "steps/state/y"]
+    features = {name: fr.VarLen("int64") for name in lists}
+    info = {"info/path": "bytes", "info/robot": "int64"}
+    return fr.open(path, features={**features, **info})
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [
+        (None, ["info/path", "info/robot"]),
+        ([], []),
+        (["info"], ["info/path", "info/robot"]),
+        (
+            ["info/robot", "steps/state"],
+            ["steps/state/x", "steps/state/y", "info/robot"],
+        ),
+        (["steps"], ["steps/state/x", "steps/state/y"]),
+    ],
+)
+def test_columns_are_kept_by_name_and_prefix(
+    ds: fr.Dataset, keep: list[str] | None, kept: list[str]
+) -> None:
+    rows = ds.steps({"steps/action": [0, 1]}, keep=keep)
+    assert rows.column_names == ["steps/action", *kept]
+    row = rows[3]
+    assert row.pop("steps/action").tolist() == [0, 1]
+    for name, value in row.items():
+        assert np.array_equal(value, ds[1][name]), name
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"windows": {}}, TypeError, "windows must be a dict"),
+        ({"windows": ["steps/action"]}, TypeError, "windows must be a dict"),
+        (
+            {"windows": {"steps/action": []}},
+            TypeError,
+            "must be a step number or a list",
+        ),
+        ({"windows": {"steps/action": [0.5]}}, TypeError, "must be a step number"),
+        ({"windows": {"steps/action": [2**31]}}, TypeError, "must be a step number"),
+        ({"windows": {"steps/actoin": [0]}}, KeyError, "did you mean 'steps/action'"),
+        ({"windows": {"info/robot": [0]}}, fr.SchemaError, "no steps of one shape"),
+        ({"every": 0}, ValueError, "every must be at least 1"),
+        ({"edge": "pad"}, fr.SchemaError, "edge must be 'repeat', 'zero' or 'drop'"),
+        ({"keep": "info/path"}, TypeError, "requires a list of names"),
+        ({"keep": ["info/pth"]}, KeyError, "did you mean 'info/path'"),
+        ({"keep": ["steps/action"]}, ValueError, "not be in both windows and keep"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    ds: fr.Dataset, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        ds.steps(**{"windows": {"steps/action": [0]}, **options})
+
+
+def test_steps_are_made_of_records_without_transforms(
+    ds: fr.Dataset, tmp_path: Path
+) -> None:
+    rows = ds.steps({"steps/action": 0})
+    windows = {"steps/action": [0]}
+    for source in (
+        ds.with_transform(lambda batch: batch),
+        ds.cache(tmp_path / "kept"),
+        rows,
+        fr.mix({"a": (ds, 1.0), "b": (ds, 1.0)}),
+    ):
+        with pytest.raises(TypeError, match="steps"):
+            source.steps(windows)
+    with pytest.raises(TypeError, match="before they are joined"):
+        fr.mix({"a": (ds, 1.0), "b": (rows, 1.0)})
+
+
+def test_the_steps_of_a_record_stay_in_one_part_of_a_split(ds: fr.Dataset) -> None:
+    rows = ds.steps({"steps/action": 0})
+    with pytest.raises(TypeError, match="before steps"):
+        rows.split([0.5, 0.5])
+    first, second = rows.split([0.6, 0.4], by_step=True)
+    assert (len(first), len(second)) == (3, 2)
+    parts = [part.steps({"steps/action": 0}) for part in ds.split([0.5, 0.5])]
+    assert sorted(len({*part.column("info/robot").tolist()}) for part in parts) == [
+        1,
+        1,
+    ]
