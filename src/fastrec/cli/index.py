@@ -41,6 +41,13 @@ def index(
             "the files. fastrec.open always looks there, also in a copy of the files."
         ),
     ] = False,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Also count the values of this list in each record, for Dataset.steps.",
+        ),
+    ] = None,
     rank: Annotated[int, typer.Option(min=0, help="Rank of this machine, from 0.")] = 0,
     world_size: Annotated[
         int, typer.Option(min=1, help="Number of machines that share the files.")
@@ -67,9 +74,10 @@ def index(
             f"must be less than the world size ({world_size}), got {rank}",
             param_hint="--rank",
         )
-    if ray is not None and (index_dir is None or world_size > 1):
+    if ray is not None and (index_dir is None or world_size > 1 or steps is not None):
         raise typer.BadParameter(
-            "requires --index-dir, a directory that all nodes share; omit --world-size",
+            "requires --index-dir, a directory that all nodes share; omit --world-size "
+            "and --steps",
             param_hint="--ray",
         )
     files = files_of(paths, joins=False)
@@ -80,6 +88,7 @@ def index(
             ray,
             index_dir=index_dir,
             next_to_data=next_to_data,
+            steps=steps,
             rank=rank,
             world_size=world_size,
         )

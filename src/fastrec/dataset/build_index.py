@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
+from fastrec.dataset.open import open as open_files
 from fastrec.errors import Error, advise_repair
 from fastrec.hints import checked_names
 from fastrec.options import (
@@ -12,6 +14,7 @@ from fastrec.options import (
     positive_int,
 )
 from fastrec.sources.file_set import FileSet
+from fastrec.sources.steps import count_steps
 from fastrec.storage.compression import contents_of
 from fastrec.storage.index import make_indexes
 from fastrec.storage.index_files import IndexPlace, Scope
@@ -25,6 +28,7 @@ def build_index(
     *,
     index_dir: str | os.PathLike[str] | None = None,
     next_to_data: bool = False,
+    steps: str | None = None,
     rank: int = 0,
     world_size: int = 1,
     progress: Callable[[int, int], object] | None = None,
@@ -47,6 +51,10 @@ def build_index(
         files, where `fastrec.open` always looks. You may copy the index file with the
         files: `fastrec.open` uses the index of a file that has the same name and size,
         if sampled records match.
+    steps : str, optional
+        Also count the values of this list in each record, for `Dataset.steps` of a
+        dataset of the same files: the column must be one of its windows. Reads the files
+        once, unless the counts exist.
     rank, world_size : int
         Divide the files among machines: this machine indexes file `rank` and every
         `world_size`-th file after it.
@@ -73,6 +81,8 @@ def build_index(
         raise ValueError("next_to_data=True excludes index_dir= and world_size=")
     if rank >= world_size:
         raise ValueError(f"rank must be less than world_size={world_size}, got {rank}")
+    if steps is not None and world_size > 1:
+        raise ValueError("steps= excludes world_size=: counts belong to all files")
     names = expand(paths, storage_options=storage_options)
     own_files = names[rank::world_size]
     place = IndexPlace(
@@ -96,4 +106,9 @@ def build_index(
         FileSet(own_files).advise(error)
         advise_repair(error)  # build_index() has no on_error=
         raise
+    if steps is not None:
+        options: Any = {"index_dir": index_dir, "storage_options": storage_options}
+        source = open_files(own_files, features=[steps], **options)._source
+        source.files.check_random_access("steps=")
+        count_steps(source, [steps], place)
     return dict(zip(own_files, indexes.counts.tolist(), strict=True))

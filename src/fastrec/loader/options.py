@@ -201,7 +201,8 @@ class LoaderOptions:
         files = self.source.files
         mean_bytes = files.n_bytes // max(1, files.n_records)
         place, hint = "a network file system", ""
-        if files.is_remote and mean_bytes < _SMALL_REMOTE_RECORD_BYTES:
+        each = " for each of their steps" if self.source.has_steps else ""
+        if files.is_remote and (each or mean_bytes < _SMALL_REMOTE_RECORD_BYTES):
             place = "a remote store"
             hint = ", or fastrec.open(..., cache_dir=...) to keep the files on a local disk"
         elif mean_bytes >= _SMALL_RECORD_BYTES or not _core.is_remote(
@@ -209,8 +210,8 @@ class LoaderOptions:
         ):
             return ""
         return (
-            f"shuffle=True reads records of {mean_bytes:,} bytes one by one from {place}, "
-            "which is slow; use shuffle=fr.Blocks() to read whole blocks of records"
+            f"shuffle=True reads records of {mean_bytes:,} bytes one by one{each} from "
+            f"{place}, which is slow; use shuffle=fr.Blocks() to read whole blocks of records"
             + hint
         )
 

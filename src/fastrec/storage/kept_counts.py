@@ -36,6 +36,11 @@ class KeptCounts:
         self._name = f"{key}.counts.npy"
         self._scope = Scope.of(paths)
 
+    @property
+    def _target(self) -> Path | RemotePath:
+        next_to_data = self._next_to_data() if self._place.is_next_to_data else None
+        return next_to_data or self._place.folder() / self._name
+
     def _next_to_data(self) -> Path | RemotePath | None:
         index, _ = self._scope.next_to_data()
         if isinstance(index, RemotePath):
@@ -44,8 +49,9 @@ class KeptCounts:
         return None if index is None else index.parent / self._name
 
     def _candidates(self) -> Iterator[Path | RemotePath | None]:
-        yield self._place.folder() / self._name
-        yield self._next_to_data()
+        yield self._target
+        if not self._place.must_keep:
+            yield self._next_to_data()
 
     def load(self, n_records: int) -> Counts | None:
         """Return the counts of `n_records` records, or None if they are not kept."""
@@ -53,7 +59,7 @@ class KeptCounts:
             if path is None:
                 continue
             try:
-                counts: Counts = np.load(io.BytesIO(_content(path)))
+                counts: Counts = np.lib.format.read_array(io.BytesIO(_content(path)))
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:
@@ -65,11 +71,9 @@ class KeptCounts:
 
     def save(self, counts: Counts) -> None:
         """Write the counts; a failure is an error only if the place must keep them."""
-        path = self._place.folder() / self._name
-        next_to_data = self._next_to_data() if self._place.is_next_to_data else None
         try:
             with (
-                replacement(next_to_data or path) as temporary,
+                replacement(self._target) as temporary,
                 open(temporary, "wb") as file,
             ):
                 np.save(file, counts)

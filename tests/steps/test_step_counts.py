@@ -1,0 +1,211 @@
+"""The numbers of steps in records are counted once, and kept with the index.
+
+Goal
+    The files are read once to count steps. The counts are found again next to the
+    data, in the cache and in a copy of the data, and never for other records.
+Method
+    Calls of the function that counts are counted; files are copied and rewritten.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+import fastrec.sources.steps as steps_module
+from s3_server import S3
+
+LENGTHS = [3, 0, 5, 1]
+FEATURES: dict[str, Any] = {
+    "action": fr.VarLen("float32", (2,)),
+    "frame": fr.VarLen("bytes"),
+}
+
+
+def write(path: Path, lengths: list[int]) -> Path:
+    """Write one record for each number of steps."""
+    path.parent.mkdir(exist_ok=True)
+    with fr.Writer(path, overwrite=True) as writer:
+        for n in lengths:
+            frames = fr.BytesArray.from_list([b"frame"] * n)
+            writer.write({"action": np.ones(2 * n, np.float32), "frame": frames})
+    return path
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the directory of this test's indexes and counts."""
+    monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list to which each column that is counted is added."""
+    names: list[Any] = []
+    count: Callable[..., Any] = steps_module._counted
+
+    def counting(source: Any, name: Any) -> Any:
+        names.append(name)
+        return count(source, name)
+
+    monkeypatch.setattr(steps_module, "_counted", counting)
+    return names
+
+
+def rows_of(path: Path, *windows: str) -> int:
+    """Open a file again; return how many steps its records have."""
+    ds = fr.open(path, features=FEATURES)
+    return len(ds.steps(dict.fromkeys(windows, 0)))
+
+
+def test_steps_are_counted_once_and_numbers_before_strings(
+    tmp_path: Path, counted: list[Any]
+) -> None:
+    path = write(tmp_path / "a.tfrecord", LENGTHS)
+    assert rows_of(path, "frame", "action") == sum(LENGTHS)
+    assert rows_of(path, "frame", "action") == sum(LENGTHS)
+    assert rows_of(path, "action") == sum(LENGTHS)
+    assert counted == ["action"]
+    assert rows_of(path, "frame") == sum(LENGTHS)
+    assert counted == ["action", "frame"]
+
+
+def test_an_index_next_to_the_data_has_counts_also_in_a_copy(
+    tmp_path: Path, counted: list[Any]
+) -> None:
+    path = write(tmp_path / "data" / "a.tfrecord", LENGTHS)
+    assert rows_of(path, "action") == sum(LENGTHS)  # keeps counts in the cache
+    fr.build_index(path, next_to_data=True, steps="action")
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "data")
+    shutil.rmtree(tmp_path / "cache")
+    assert rows_of(tmp_path / "copy" / "a.tfrecord", "action") == sum(LENGTHS)
+    assert counted == ["action", "action"]
+
+
+def test_an_inferred_column_is_counted_by_its_values(
+    tmp_path: Path, counted: list[Any]
+) -> None:
+    path = write(tmp_path / "a.tfrecord", [4, 4, 4])  # inferred as FixedLen((8,))
+    fr.build_index(path, steps="action")
+    assert rows_of(path, "action") == 12
+    assert counted == ["action"]
+
+
+def test_a_changed_file_is_counted_again(tmp_path: Path, counted: list[Any]) -> None:
+    path = write(tmp_path / "a.tfrecord", LENGTHS)
+    assert rows_of(path, "action") == sum(LENGTHS)
+    write(path, LENGTHS[::-1])  # of the same size
+    steps = fr.open(path, features=FEATURES).steps({"action": 0, "frame": 0})
+    assert len(counted) == 2
+    assert [len(batch["action"]) for batch in steps.loader(100)] == [sum(LENGTHS)]
+
+
+def test_damaged_counts_are_counted_again(tmp_path: Path, counted: list[Any]) -> None:
+    path = write(tmp_path / "data" / "a.tfrecord", LENGTHS)
+    fr.build_index(path, next_to_data=True, steps="action")
+    (kept,) = (tmp_path / "data" / ".fastrec").glob("*.counts.npy")
+    for content in (b"", kept.read_bytes()[:-3], b"\x93NUMPY"):
+        kept.write_bytes(content)
+        assert rows_of(path, "action") == sum(LENGTHS)
+    assert counted[0] == "action"
+
+
+def test_an_unreadable_record_has_a_row_that_reports_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tfrecord", LENGTHS)
+    ds = fr.open(path, features=FEATURES)
+    place = ds.loader(1).records_at(2)[0]
+    content = bytearray(path.read_bytes())
+    content[place.offset + 40] ^= 1
+    path.write_bytes(content)
+    steps = fr.open(path, features=FEATURES).steps({"action": [0, 1], "frame": 0})
+    assert len(steps) == 3 + 1 + 1
+    with pytest.raises(fr.CorruptionError, match="record 2"):
+        [*steps.loader(2)]
+    loader = steps.loader(2, on_error="skip", shuffle=True)
+    assert sum(len(batch["action"]) for batch in loader) == 4
+    assert [region.path for region in loader.report.regions] == [str(path)]
+    batches = [*steps.loader(5, on_error="mask")]
+    assert batches[0]["__valid__"].tolist() == [True] * 3 + [False, True]
+    assert not batches[0]["action"][3].any()
+    assert batches[0]["frame"][3] == b""
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip", "mask"])
+def test_columns_with_different_numbers_of_steps_are_reported(
+    tmp_path: Path, on_error: Any
+) -> None:
+    path = tmp_path / "a.tfrecord"
+    with fr.Writer(path) as writer:
+        for n_frames in (2, 3, 2):
+            frames = fr.BytesArray.from_list([b"f"] * n_frames)
+            writer.write({"action": np.ones(4, np.float32), "frame": frames})
+    ds = fr.open(path, features=FEATURES, on_error=on_error)
+    steps = ds.steps({"action": [-1, 0], "frame": 0})
+    assert len(steps) == 6
+    loader = steps.loader(6)
+    if on_error == "raise":
+        message = r"got 2 in 'action' and 3 in 'frame' - at .*a.tfrecord, record 1"
+        with pytest.raises(fr.SchemaError, match=message):
+            next(iter(loader))
+        with pytest.raises(fr.SchemaError, match=message):
+            steps[2]
+        return
+    (batch,) = loader
+    assert len(loader.report.regions) == 2
+    if on_error == "skip":
+        assert len(batch["action"]) == 4
+    else:
+        assert batch["__valid__"].tolist() == [True, True, False, False, True, True]
+        assert not batch["action"][2:4].any()
+
+
+def test_a_record_that_changed_after_the_count_is_an_error(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.tfrecord", tmp_path / "b.tfrecord"]
+    for path, frames in zip(paths, (["abc"], ["a", ""]), strict=True):
+        with fr.Writer(path) as writer:
+            writer.write({"frame": frames})
+    assert paths[0].stat().st_size == paths[1].stat().st_size
+    steps = fr.open(paths[0], features=FEATURES).steps({"frame": 0})
+    with paths[0].open("r+b") as file:
+        file.write(paths[1].read_bytes())
+    with pytest.raises(fr.CorruptionError, match="2 steps, which is not the number"):
+        [*steps.loader(4)]
+
+
+def test_counts_in_a_directory_that_cannot_be_written_are_not_kept(
+    tmp_path: Path, counted: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.tfrecord", LENGTHS)
+    monkeypatch.setenv("FASTREC_CACHE", str(path))  # not a directory
+    assert rows_of(path, "action") == rows_of(path, "action") == sum(LENGTHS)
+    assert counted == ["action", "action"]
+    with pytest.raises(OSError, match=r"a\.tfrecord"):
+        fr.build_index(path, steps="action")
+
+
+def test_counts_next_to_remote_data_are_found(
+    s3: S3, tmp_path: Path, counted: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: Any = {"storage_options": s3.options}
+    for i in range(2):
+        path = write(tmp_path / f"{i}.tfrecord", LENGTHS)
+        with fr.Writer(s3.url(f"d/{i}.tfrecord"), **options) as writer:
+            for record in fr.open(path, features=FEATURES).records:
+                writer.write_record(record)
+    fr.build_index(s3.url("d/*"), next_to_data=True, steps="action", **options)
+    monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / "second"))
+    ds = fr.open(s3.url("d/*"), features=FEATURES, **options)
+    steps = ds.steps({"action": [-1, 0], "frame": 0})
+    assert counted == ["action"]
+    with pytest.warns(UserWarning, match="one by one for each of their steps"):
+        next(iter(steps.loader(4, shuffle=True)))
+    for shuffle in (False, fr.Blocks()):
+        batches = [*steps.loader(4, shuffle=shuffle)]
+        assert sum(len(batch["frame"]) for batch in batches) == 2 * sum(LENGTHS)
