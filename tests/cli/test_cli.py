@@ -272,6 +272,17 @@ def test_index_counts_the_records_of_each_file(images: Path) -> None:
     assert "all files are indexed" in again
 
 
+def test_index_counts_steps(tmp_path: Path) -> None:
+    path = tmp_path / "steps.tfrecord"
+    fr.write(path, {"a": fr.RaggedArray.from_list([[1.0, 2.0], [3.0]])})
+    index_dir = tmp_path / "index"
+    run("index", path, "--index-dir", index_dir, "--steps", "a")
+    (kept,) = index_dir.glob("*.counts.npy")
+    assert np.load(kept).tolist() == [2, 1]
+    _, errors = run("index", path, "--world-size", "2", "--steps", "a", status=2)
+    assert "steps= excludes world_size=" in errors
+
+
 def test_index_divides_the_files_among_ranks(tmp_path: Path) -> None:
     record = example(IMAGES[0])
     files = [file_of(tmp_path / f"{i}.tfrecord", [record] * (i + 1)) for i in range(5)]
