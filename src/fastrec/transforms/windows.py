@@ -79,10 +79,10 @@ class Windows:
         (first, *others) = lists
         lengths = lists[first].lengths
         assert info.steps is not None
-        records = info.steps[:, 0]
-        is_wrong = self._steps.rows_of(lengths[at]) != self._steps.rows_of(
-            self._counts[records]
-        )
+        found, expected = lengths[at], self._counts[info.steps[:, 0]]
+        is_wrong = found != expected
+        if is_wrong.any():
+            is_wrong = self._steps.rows_of(found) != self._steps.rows_of(expected)
         for name in others:
             is_wrong |= (lists[name].lengths != lengths)[at]
         failed = np.flatnonzero(is_wrong & (info.positions >= 0)).tolist()
@@ -101,18 +101,18 @@ class Windows:
     ) -> dict[Any, Any]:
         """Return the window of each row, and its mask."""
         offsets = self._steps.windows[name]
-        lengths = lists.lengths[at]
         within = row_steps[:, np.newaxis] + np.atleast_1d(offsets)
-        inside = (within >= 0) & (within < lengths[:, np.newaxis])
-        last = np.maximum(lengths - 1, 0)[:, np.newaxis]
-        index = lists.begins[at, np.newaxis] + np.clip(within, 0, last)
-        is_item = inside if self._steps.edge == "zero" else lengths[:, np.newaxis] > 0
-        window = _items(lists.values, index, np.broadcast_to(is_item, index.shape))
+        last = lists.lengths[at, np.newaxis] - 1  # -1 in an empty list
+        nearest = np.minimum(np.maximum(within, 0), last)
+        is_item = nearest >= 0
+        if self._steps.edge == "zero":
+            is_item &= nearest == within
+        window = _items(lists.values, lists.begins[at, np.newaxis] + nearest, is_item)
         if isinstance(offsets, int):
-            window, inside = window[:, 0], inside[:, 0]
+            window, is_item = window[:, 0], is_item[:, 0]
         if self._steps.edge != "zero":
             return {name: window}
-        return {name: window, mask_of(name): inside}
+        return {name: window, mask_of(name): is_item}
 
 
 def _items(values: Any, index: _Indices, is_item: npt.NDArray[np.bool_]) -> Any:
