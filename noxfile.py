@@ -312,6 +312,10 @@ def bench_smoke(session: nox.Session) -> None:
         *("python", "benchmarks/images.py", "--quick", "--peers", "fastrec"),
         *("--data", str(written / "images")),
     )
+    session.run(
+        *("python", "benchmarks/steps.py", "--quick"),
+        *("--data", str(written / "steps")),
+    )
 
 
 @nox.session
