@@ -16,8 +16,8 @@ from fastrec.options import Limits, extra
 
 _MIN_VERSION = [4, 11]
 _TEMPORARY_BYTES = 31 << 20  # glibc considers blocks of up to 32 MiB
-# The first byte of JPEG and PNG files, and the marker of a JPEG scan.
-_JPEG, _PNG, _SCAN = 0xFF, 0x89, b"\xff\xda"
+# The first byte of JPEG and PNG files; the first byte of all JPEG markers is the same.
+_JPEG, _PNG, _SCAN = 0xFF, 0x89, 0xDA
 _DAMAGED = "must be an intact image, got a truncated or damaged image"
 _RGBA = 4  # channels
 # Pillow modes by number of channels. RGBX: Pillow would blend RGBA.
@@ -141,14 +141,14 @@ class ImageDecoder:
             )
         # In compressed pixels, a zero follows each byte 0xff. So this counts the scans,
         # plus at most a few matches in metadata.
-        file = data.tobytes()
-        if file[0] == _JPEG and file.count(_SCAN) > self._max_scans:
+        n_scans = np.count_nonzero((data[:-1] == _JPEG) & (data[1:] == _SCAN))
+        if data[0] == _JPEG and n_scans > self._max_scans:
             raise LimitError(
-                f"is a JPEG file of {file.count(_SCAN)} scans, more than "
+                f"is a JPEG file of {n_scans} scans, more than "
                 f"limits=fastrec.Limits(max_image_scans={self._max_scans})",
                 code="image_scans",
             )
-        if file[0] == _PNG and not _has_room(file):
+        if data[0] == _PNG and not _has_room(data.tobytes()):
             raise SchemaError(_DAMAGED, code="image")
         return size
 
