@@ -118,3 +118,15 @@ def test_the_steps_of_a_record_stay_in_one_part_of_a_split(ds: fr.Dataset) -> No
         1,
         1,
     ]
+
+
+def test_the_name_of_a_mask_must_be_free(tmp_path: Path) -> None:
+    columns = {"x": fr.RaggedArray.from_list([[1, 2]]), "x/mask": np.array([7])}
+    fr.write(tmp_path / "a.tfrecord", columns)
+    features: Any = {"x": fr.VarLen("int64"), "x/mask": fr.FixedLen((), "int64")}
+    ds = fr.open(tmp_path / "a.tfrecord", features=features)
+    with pytest.raises(fr.SchemaError, match="adds column 'x/mask'"):
+        ds.steps({"x": [0, 1]}, edge="zero")
+    rows = ds.steps({"x": [0, 1]})
+    assert rows[:]["x/mask"].tolist() == [7, 7]
+    assert rows.select_columns(["x/mask"]).column_names == ["x/mask"]

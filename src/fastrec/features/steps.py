@@ -76,7 +76,8 @@ class Steps:
 
     def with_columns(self, names: Sequence[Any]) -> Steps:
         """Return steps of fewer columns; a mask stays with its window."""
-        chosen = {name.removesuffix("/mask") for name in names} | {*names}
+        masked = {name for name, mask in self.masks.items() if mask in names}
+        chosen = masked | {*names}
         windows = {n: offsets for n, offsets in self.windows.items() if n in chosen}
         masks = {mask for name, mask in self.masks.items() if name in windows}
         specs = {
@@ -156,6 +157,11 @@ def steps_of(
             length = None if isinstance(offsets, int) else len(offsets)
             specs[name] = _windowed(schema, name, length)
             if edge == "zero":
+                if mask_of(name) in schema:
+                    raise SchemaError(
+                        f"edge='zero' adds column {mask_of(name)!r}, but records have a "
+                        "column of this name; rename it with key="
+                    )
                 shape = () if length is None else (length,)
                 specs[mask_of(name)] = FixedLen(shape, "bool")
         elif name in keep if keep is not None else not _is_list(schema, name):
