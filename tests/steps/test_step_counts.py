@@ -206,6 +206,8 @@ def test_counts_next_to_remote_data_are_found(
     assert counted == ["action"]
     with pytest.warns(UserWarning, match="one by one for each of their steps"):
         next(iter(steps.loader(4, shuffle=True)))
+    loader = steps.loader(4, shuffle=fr.Blocks(), memory_limit=100)
+    assert "too small for blocks of steps" in loader._options.advice()
     for shuffle in (False, fr.Blocks()):
         batches = [*steps.loader(4, shuffle=shuffle)]
         assert sum(len(batch["frame"]) for batch in batches) == 2 * sum(LENGTHS)

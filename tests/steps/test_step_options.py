@@ -120,6 +120,11 @@ def test_the_steps_of_a_record_stay_in_one_part_of_a_split(ds: fr.Dataset) -> No
     ]
 
 
+def test_a_schema_is_inferred_from_records(ds: fr.Dataset) -> None:
+    rows = ds.steps({"steps/action": 0})
+    assert repr(rows.infer_schema()) == repr(ds.infer_schema())
+
+
 def test_the_name_of_a_mask_must_be_free(tmp_path: Path) -> None:
     columns = {"x": fr.RaggedArray.from_list([[1, 2]]), "x/mask": np.array([7])}
     fr.write(tmp_path / "a.tfrecord", columns)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.loader.collate import Collator, OnTransformError, RowPolicy
-from fastrec.loader.order import Shuffle
+from fastrec.loader.order import Blocks, Shuffle
 from fastrec.loader.plan import Batches, Planner
 from fastrec.loader.prefetch import Conversion
 from fastrec.loader.ranks import first_rank
@@ -34,6 +34,8 @@ _MAX_PREFETCH = 65536  # each slot of the ring takes memory, even if it is unuse
 # Smaller records are slow to read one by one from a network file system.
 _SMALL_RECORD_BYTES = 256 << 10
 _SMALL_REMOTE_RECORD_BYTES = 1 << 20
+# Half of the memory limit is for fetched ranges, of which some are not read yet.
+_BLOCKS_HELD = 6
 
 
 class LoaderKeywords(TypedDict, total=False):
@@ -196,9 +198,18 @@ class LoaderOptions:
                 f"{n_transforming} transform_threads can work at the same time; set "
                 f"prefetch to at least {self.num_threads + n_transforming}"
             )
-        if self.planner.shuffle is not True or not len(self.source):
+        shuffle, files = self.planner.shuffle, self.source.files
+        if isinstance(shuffle, Blocks) and self.source.has_steps and files.is_remote:
+            # Each record is read for many batches.
+            needed = _BLOCKS_HELD * shuffle.lanes * int(shuffle.block_bytes)
+            if self.memory_limit < min(needed, 2 * files.n_bytes):
+                return (
+                    f"memory_limit={self.memory_limit:,} is too small for blocks of steps, "
+                    f"so records are fetched many times; set it to {needed:,}, or use "
+                    'smaller or fewer blocks, such as fr.Blocks("1MB", lanes=16)'
+                )
+        if shuffle is not True or not len(self.source):
             return ""
-        files = self.source.files
         mean_bytes = files.n_bytes // max(1, files.n_records)
         place, hint = "a network file system", ""
         each = " for each of their steps" if self.source.has_steps else ""

@@ -278,7 +278,8 @@ class Source:
         """Infer a schema of all features from `sample` records; None means all."""
         if self.files.is_streamed:
             return self._sampled(None, sample, numbers=range(len(self.files)))
-        return self._sampled(None, sample, catalog=self.catalog())
+        catalog = _core.Catalog(self.files.indexes()) if self.has_steps else None
+        return self._sampled(None, sample, catalog=catalog or self.catalog())
 
     def _sampled(
         self,
