@@ -50,9 +50,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     names: list[Any] = []
     count: Callable[..., Any] = steps_module._counted
 
-    def counting(source: Any, name: Any) -> Any:
+    def counting(source: Any, name: Any, numbers: Any) -> Any:
         names.append(name)
-        return count(source, name)
+        return count(source, name, numbers)
 
     monkeypatch.setattr(steps_module, "_counted", counting)
     return names
@@ -175,7 +175,9 @@ def test_a_record_that_changed_after_the_count_is_an_error(tmp_path: Path) -> No
     steps = fr.open(paths[0], features=FEATURES).steps({"frame": 0})
     with paths[0].open("r+b") as file:
         file.write(paths[1].read_bytes())
-    with pytest.raises(fr.CorruptionError, match="2 steps, which is not the number"):
+    with pytest.raises(
+        fr.CorruptionError, match="must have 1 steps, as were counted, got 2"
+    ):
         [*steps.loader(4)]
 
 
@@ -211,3 +213,116 @@ def test_counts_next_to_remote_data_are_found(
     for shuffle in (False, fr.Blocks()):
         batches = [*steps.loader(4, shuffle=shuffle)]
         assert sum(len(batch["frame"]) for batch in batches) == 2 * sum(LENGTHS)
+
+
+def write_lists(path: Path, lists: list[dict[str, list[int]]]) -> Path:
+    """Write records with lists of numbers; each has its number as id."""
+    with fr.Writer(path) as writer:
+        for i, columns in enumerate(lists):
+            writer.write({"id": i, **columns})
+    return path
+
+
+def integers(*names: str) -> dict[str, Any]:
+    """Return the specs of lists of numbers, and of the id."""
+    return {"id": fr.FixedLen((), "int64"), **{n: fr.VarLen("int64") for n in names}}
+
+
+@pytest.mark.parametrize("edge", ["repeat", "drop"])
+@pytest.mark.parametrize("on_error", ["skip", "mask"])
+def test_a_failed_row_has_no_values_in_any_part_of_a_batch(
+    tmp_path: Path, on_error: Any, edge: Any
+) -> None:
+    fine = [{"a": [i] * 5, "b": [i] * 5} for i in range(1, 4)]
+    first = write_lists(tmp_path / "1", [*fine, {"a": [7] * 4, "b": [7] * 3}, *fine])
+    second = write_lists(tmp_path / "2", fine)
+    parts = [
+        fr.open(first, features=integers("a", "b")),
+        fr.open(
+            second, features={**integers("b"), "a": fr.FixedLenSequence((), "int64")}
+        ),
+    ]
+    steps = fr.concat(
+        [
+            part.steps({"a": [-1, 0], "b": 0}, edge=edge).with_transform(
+                lambda batch: batch
+            )
+            for part in parts
+        ]
+    )
+    for shuffle in (False, True):
+        loader = steps.loader(16, shuffle=shuffle, on_error=on_error, pad_last=True)
+        for batch in loader:
+            lost = ~batch["__valid__"]
+            assert not batch["a"][lost].any()
+            assert not batch["id"][lost].any()
+            assert not (batch["b"][~lost] == 7).any()
+
+
+def test_a_count_that_failed_is_tried_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tfrecord", LENGTHS)
+    ds = fr.open(path, features={"action": fr.VarLen("float32", (5,))})
+    assert len(ds.steps({"action": 0})) == 2 + len([3, 5, 1]) - 1  # 3 and 1 do not fit
+    assert rows_of(path, "action") == sum(LENGTHS)
+    content = path.read_bytes()
+    (tmp_path / "copy.tfrecord").write_bytes(content[:50] + b"?" + content[51:])
+    copy = tmp_path / "copy.tfrecord"
+    assert rows_of(copy, "action") < sum(LENGTHS)
+    copy.write_bytes(content)
+    assert rows_of(copy, "action") == sum(LENGTHS)
+
+
+def test_a_command_counts_values_that_an_inferred_schema_does_not_fit(
+    tmp_path: Path, counted: list[Any]
+) -> None:
+    path = tmp_path / "a.tfrecord"
+    lists = [[1] * 4] * 5000
+    lists[4321] = [1] * 9
+    fr.write(path, {"a": fr.RaggedArray.from_list(lists)})
+    fr.build_index(path, steps="a")
+    ds = fr.open(path, features={"a": fr.VarLen("int64")})
+    assert len(ds.steps({"a": 0})) == 4 * 5000 + 5
+    assert counted == ["a"]
+    fr.write(tmp_path / "b.tfrecord", {"a": np.arange(3)})
+    with pytest.raises(fr.SchemaError, match="no steps of one shape"):
+        fr.build_index(tmp_path / "b.tfrecord", steps="a")
+
+
+def test_which_column_is_counted_does_not_depend_on_the_cache(tmp_path: Path) -> None:
+    path = write_lists(tmp_path / "a", [{"a": [1] * 4, "b": [1] * 3}])
+    ds = fr.open(path, features=integers("a", "b"))
+    assert len(ds.steps({"b": 0})) == 3
+    assert len(ds.steps({"a": 0, "b": 0})) == 4
+    assert len(ds.steps({"b": 0, "a": 0})) == 3
+
+
+def test_a_state_belongs_to_the_counts(tmp_path: Path) -> None:
+    path = write_lists(
+        tmp_path / "a", [{"a": [1] * i, "b": [1] * (i + 1)} for i in range(1, 9)]
+    )
+    ds = fr.open(path, features=integers("a", "b"))
+    loader = ds.steps({"a": 0}).loader(4)
+    next(iter(loader))
+    same = ds.steps({"a": [0, 1]}).loader(4)
+    same.load_state_dict(loader.state_dict())
+    assert same.step == 1
+    with pytest.raises(ValueError, match="saved for a different dataset"):
+        ds.steps({"b": 0}).loader(4).load_state_dict(loader.state_dict())
+
+
+def test_joined_datasets_with_other_keys_are_counted_apart(tmp_path: Path) -> None:
+    paths = [
+        write_lists(tmp_path / name, [{"x": [1] * 3, "y": [1] * 5}]) for name in "12"
+    ]
+
+    def joined(*keys: str) -> fr.Dataset:
+        return fr.concat(
+            [
+                fr.open(path, features={"a": fr.VarLen("int64", key=key)})
+                for path, key in zip(paths, keys, strict=True)
+            ]
+        ).steps({"a": 0})
+
+    assert len(joined("x", "x")) == 6
+    assert len(joined("x", "y")) == 8
+    assert len(joined("x", "y")[:]["a"]) == 8

@@ -67,13 +67,7 @@ def test_columns_are_kept_by_name_and_prefix(
     [
         ({"windows": {}}, TypeError, "windows must be a dict"),
         ({"windows": ["steps/action"]}, TypeError, "windows must be a dict"),
-        (
-            {"windows": {"steps/action": []}},
-            TypeError,
-            "must be a step number or a list",
-        ),
         ({"windows": {"steps/action": [0.5]}}, TypeError, "must be a step number"),
-        ({"windows": {"steps/action": [2**31]}}, TypeError, "must be a step number"),
         ({"windows": {"steps/actoin": [0]}}, KeyError, "did you mean 'steps/action'"),
         ({"windows": {"info/robot": [0]}}, fr.SchemaError, "no steps of one shape"),
         ({"every": 0}, ValueError, "every must be at least 1"),
@@ -135,3 +129,39 @@ def test_the_name_of_a_mask_must_be_free(tmp_path: Path) -> None:
     rows = ds.steps({"x": [0, 1]})
     assert rows[:]["x/mask"].tolist() == [7, 7]
     assert rows.select_columns(["x/mask"]).column_names == ["x/mask"]
+
+
+def test_columns_are_in_the_order_of_the_schema_or_of_the_names(
+    tmp_path: Path,
+) -> None:
+    lists = [[1, 2, 3], [4]]
+    columns: Any = {"id": [0, 1], "a": fr.RaggedArray.from_list(lists)}
+    fr.write(tmp_path / "a.tfrecord", columns)
+    ds = fr.open(
+        tmp_path / "a.tfrecord",
+        features={
+            "id": fr.FixedLen((), "int64"),
+            "a": fr.VarLen("int64"),
+            "p": fr.FixedLenSequence((), "int64", key="a", lengths="n", default=-1),
+        },
+    )
+    rows = ds.steps({"a": [0]}, edge="zero", keep=["id", "p"])
+    assert [*rows[:]] == ["id", "a", "a/mask", "p", "n"]
+    assert rows[:]["n"].tolist() == [3, 3, 3, 1]
+    assert rows[3]["p"].tolist() == [4]
+    assert [*rows.select_columns(["a", "id"])[:]] == ["a", "a/mask", "id"]
+    joined = fr.concat([rows, ds.select([0]).steps({"a": [0]}, edge="zero")])
+    names = {tuple(batch) for batch in joined.select_columns(["id", "a"]).loader(3)}
+    assert names == {("id", "a", "a/mask")}
+
+
+def test_the_first_rows_in_a_notebook_are_steps(ds: fr.Dataset) -> None:
+    shown = ds.steps({"steps/action": [0, 1]}, edge="zero")._repr_html_()
+    assert "steps/action/mask" in shown
+    assert "row 2" in shown
+
+
+@pytest.mark.parametrize("windows", [{"steps/action": []}, {"steps/action": [2**31]}])
+def test_windows_out_of_range_are_refused(ds: fr.Dataset, windows: Any) -> None:
+    with pytest.raises(ValueError, match="at least one step number, all below"):
+        ds.steps(windows)

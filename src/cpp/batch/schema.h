@@ -73,8 +73,8 @@ struct Names<DType> {
 };
 
 // The items of a list that the rows of a record need, if rows are steps of records: row k
-// needs the items from step + low to step + high, where step = first + k * every. Items
-// before the first and after the last one are those.
+// needs the items from step + low to step + high, where step = first + k * every. Numbers
+// outside the list are clipped to its first and last item.
 struct Reach {
   std::int64_t first = 0, every = 1;
   std::int64_t low = 0, high = 0;

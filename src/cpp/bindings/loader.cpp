@@ -273,7 +273,7 @@ class RowReader {
 };
 
 // Returns (parts, unreadable_rows). If the catalog has rows, the parts have the records
-// of the rows `numbers`, once, in file order, and an empty one.
+// of the rows `numbers`, once, in file order.
 py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
                          std::shared_ptr<BlockPool> pool, Numbers numbers,
                          std::size_t n_rows, RowPolicy row_policy) {
@@ -281,7 +281,7 @@ py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
   std::vector<RowRange> rows;
   if (catalog.has_rows()) {
     catalog.locate_records(from_array(numbers), &frames, &rows);
-    n_rows = frames.size() + 1;
+    n_rows = frames.size();
   } else {
     frames = frames_of(catalog, numbers);
   }

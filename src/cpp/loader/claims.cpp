@@ -60,9 +60,9 @@ constexpr std::uint64_t kMaxNewSteps = 8;
 void IndexedClaims::locate(Claim* claim) const {
   const FrameRuns& frames = claim->frames;
   const std::uint64_t n = locate_step(claim->step, &claim->frames, &claim->rows);
-  // Rows share the decoded records, and an empty one for padding.
+  // Rows of one record share it, and padding needs none.
   claim->n_rows = static_cast<std::size_t>(
-      catalog_->has_rows() ? frames.size() + 1 : grid_.n_rows(claim->step, n));
+      catalog_->has_rows() ? frames.size() : grid_.n_rows(claim->step, n));
   const bool is_in_order = are_in_order(frames);
   read_window_.will_read(frames, is_in_order && is_from_start_);
   if (is_in_order && grid_.world_size == 1 &&

@@ -77,10 +77,10 @@ Place Catalog::place(const Entry& entry) const {
   return {entry.file, entry.record, frame, indexes_.get()};
 }
 
-Place Catalog::locate(std::uint64_t record) const { return place(find(record)); }
+Place Catalog::locate(std::uint64_t number) const { return place(find(number)); }
 
-void Catalog::locate(std::span<const std::uint64_t> records, FrameRuns* frames) const {
-  const std::vector<Entry> entries = find_all(records);
+void Catalog::locate(std::span<const std::uint64_t> numbers, FrameRuns* frames) const {
+  const std::vector<Entry> entries = find_all(numbers);
   frames->lengths.reserve(frames->size() + entries.size());
   for (const Entry& entry : entries) frames->add(place(entry));
 }

@@ -44,12 +44,12 @@ class Catalog {
 
   std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
 
-  // `record` must be below size(). O(log files + log pieces).
-  Place locate(std::uint64_t record) const;
+  // `number` must be below size(). O(log files + log pieces).
+  Place locate(std::uint64_t number) const;
 
-  // Appends the frames of `records`, each below size(), in any order. O(log files)
+  // Appends the frames of `numbers`, each below size(), in any order. O(log files)
   // each; prefetches their index entries.
-  void locate(std::span<const std::uint64_t> records, FrameRuns* frames) const;
+  void locate(std::span<const std::uint64_t> numbers, FrameRuns* frames) const;
 
   // Whether records have rows.
   bool has_rows() const noexcept { return !row_ends_.empty(); }
@@ -78,7 +78,7 @@ class Catalog {
   std::shared_ptr<const Indexes> indexes_;
   std::vector<Piece> pieces_;
   std::vector<std::uint64_t> row_ends_;
-  std::vector<std::uint64_t> ends_;  // end of each piece, in records of this catalog
+  std::vector<std::uint64_t> ends_;  // end of each piece, in numbers of this catalog
 };
 
 }  // namespace fastrec

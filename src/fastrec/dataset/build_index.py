@@ -8,6 +8,7 @@ from typing import Any
 
 from fastrec.dataset.open import open as open_files
 from fastrec.errors import Error, advise_repair
+from fastrec.features.steps import steps_of
 from fastrec.hints import checked_names
 from fastrec.options import (
     non_negative_int,
@@ -110,5 +111,6 @@ def build_index(
         options: Any = {"index_dir": index_dir, "storage_options": storage_options}
         source = open_files(own_files, features=[steps], **options)._source
         source.files.check_random_access("steps=")
+        steps_of(source.schema, {steps: 0}, 1, "repeat", ())  # raises if not a list
         count_steps(source, [steps], place)
     return dict(zip(own_files, indexes.counts.tolist(), strict=True))

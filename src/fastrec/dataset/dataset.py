@@ -368,6 +368,9 @@ class Dataset:
     def _first_rows(self, n: int) -> tuple[Schema, list[Row]]:
         """Return the schema and, unless mixed, the first `n` rows before transforms."""
         source, records = self._source, list[bytes]()
+        if source.has_steps:
+            rows = Dataset(source)[: min(n, len(source))]
+            return source.schema, [row_of(rows, i) for i in range(n_rows(rows))]
         first = source.of_first_file(_SAMPLE_SHOWN)
         if source.is_walkable:
             with first.files.frames([0]) as frames:
@@ -625,7 +628,7 @@ class Dataset:
             ``(batch, len(window), *item)``; one number instead of a list gives
             ``(batch, *item)``. Columns must have equal numbers of steps in a record.
         every : int, default 1
-            Make a row of every n-th step of a record only: steps 0, n, 2n, ...
+            Read only every n-th step of a record: steps 0, n, 2n, ...
         edge : {"repeat", "zero", "drop"}, default "repeat"
             For steps before the first and after the last one of the record, ``"repeat"``
             repeats the first or the last. ``"zero"`` gives zeros and empty strings, and

@@ -32,7 +32,7 @@ def concat(datasets: Iterable[Dataset]) -> Dataset:
     parts = list(datasets)
     _check_parts(parts, expected)
     source, sources = _joined_source(parts), [part._source for part in parts]
-    if not all(source.is_walkable for source in sources):
+    if not all(source.is_whole for source in sources):
         source = source.with_records(joined_records(sources))
     return Dataset(source)
 

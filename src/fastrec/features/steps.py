@@ -76,15 +76,15 @@ class Steps:
 
     def with_columns(self, names: Sequence[Any]) -> Steps:
         """Return steps of fewer columns; a mask stays with its window."""
-        masked = {name for name, mask in self.masks.items() if mask in names}
-        chosen = masked | {*names}
+        chosen: dict[Any, None] = {}
+        window_of = {mask: name for name, mask in self.masks.items()}
+        for name in names:
+            window = window_of.get(name, name)
+            chosen[window] = None
+            if window in self.masks:
+                chosen[self.masks[window]] = None
         windows = {n: offsets for n, offsets in self.windows.items() if n in chosen}
-        masks = {mask for name, mask in self.masks.items() if name in windows}
-        specs = {
-            name: spec
-            for name, spec in self.schema.items()
-            if name in chosen or name in masks
-        }
+        specs = {name: self.schema[name] for name in chosen}
         return replace(self, windows=windows, schema=self.schema._with(specs))
 
     def features(self, schema: Schema) -> Schema:
@@ -127,11 +127,14 @@ def _offsets(name: object, offsets: Any) -> Offsets:
     try:
         checked = tuple(map(operator.index, [offsets] if is_one else offsets))
     except TypeError:
-        checked = ()
-    if not checked or max(map(abs, checked)) >= _MAX_OFFSET:
         raise TypeError(
             f"the window of {name!r} must be a step number or a list of them, relative "
             f"to the row's step, got {offsets!r}"
+        ) from None
+    if not checked or max(map(abs, checked)) >= _MAX_OFFSET:
+        raise ValueError(
+            f"the window of {name!r} must have at least one step number, all below "
+            f"2**31, got {offsets!r}"
         )
     return checked[0] if is_one else checked
 
@@ -167,7 +170,7 @@ def steps_of(
         elif name in keep if keep is not None else not _is_list(schema, name):
             specs[name] = spec
     lists = schema._list_names
-    every = positive_int("every", every)
+    every = positive_int("every", every, _MAX_OFFSET)
     offsets_of_all = [0]
     for offsets in windows.values():
         offsets_of_all += [offsets] if isinstance(offsets, int) else offsets

@@ -98,7 +98,7 @@ class Collator:
             DecodeStrings(
                 reading.schema,
                 source.files.limits,
-                None if reading.steps is None else reading.steps.masks,
+                reading.steps,
             )
             if reading.schema._encoded
             else None
@@ -125,6 +125,7 @@ class Collator:
         self._has_any_width = bool(
             any_width_columns(reading.schema for reading in self._readings)
         )
+        self._source_transforms = bool(source.transforms or source.is_keeping)
         self._part_columns: dict[str, str] = {}  # of the first part after transforms
         self._transforms = tuple(transforms)
         self._has_part_transforms = bool(
@@ -196,11 +197,14 @@ class Collator:
             batch, info = self._call(transform, batch, info, skipped)
         return batch, skipped
 
-    def decoded_bytes(self, parts: Parts) -> int:
-        """Return the decoded size of images and stored arrays in `parts`, in bytes."""
+    def decoded_bytes(self, parts: Parts, n_rows: int) -> int:
+        """Return the decoded size of images and stored arrays in `parts`, in bytes.
+
+        `n_rows` is the number of rows of steps that the records in `parts` have.
+        """
         decoders = self._decoders
         return sum(
-            decoder.n_bytes(batch)
+            decoder.n_bytes(batch, n_rows)
             for reading, batch, _ in parts
             if (decoder := decoders[reading]) is not None
         )
@@ -221,7 +225,7 @@ class Collator:
             is_row = np.concatenate([part.positions >= 0 for _, part in done])[order]
             masked = np.flatnonzero(~is_row).tolist()
             info_of_whole = info._of_rows(rows[order])._masked(masked)
-        if self._has_part_transforms:
+        if self._source_transforms:
             return whole, info_of_whole
         # The order of columns may differ between readings.
         names: list[Any] = list(self._readings[0].schema._column_names())

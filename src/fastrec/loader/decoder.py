@@ -184,7 +184,6 @@ class BatchDecoder:
         if decoded is None:
             return None
         parts, step, n_rows, n_valid, n_bytes, unreadable = decoded
-        self.last_bytes = n_bytes + self._collator.decoded_bytes(parts)
         places = info = None
         if self._needs_places:
             self._step = step
@@ -196,8 +195,10 @@ class BatchDecoder:
                 masks = self._options.row_policy == "mask"
                 info = info._without([span.row for span in unreadable], masks=masks)
             if info.steps is not None:
+                n_rows = len(info.positions)
                 n_records = int(np.count_nonzero(info.positions >= 0))
                 places = info._places
+        self.last_bytes = n_bytes + self._collator.decoded_bytes(parts, n_rows)
         return Delivered({}, step, n_records, n_bytes, skipped, places), parts, info
 
     def collate(

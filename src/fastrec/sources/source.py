@@ -360,8 +360,9 @@ class Source:
 
         The numbers of records in these files are not checked.
         """
+        assert not self.has_steps
         of_files = [
-            replace(reading, n_files=1, record_counts=None, kept=None, steps=None)
+            replace(reading, n_files=1, record_counts=None, kept=None)
             for reading in self.readings_of_files()
             for _ in range(reading.n_files)
         ]
@@ -499,8 +500,8 @@ class Source:
     def with_steps(self, info: BatchInfo) -> BatchInfo:
         """Return a BatchInfo with steps if the rows are steps.
 
-        The core decodes the record of each row once, in file order, and then an empty
-        record, for padding.
+        The core decodes the record of each row once, in file order. Padding belongs to the
+        last one, so that it is in one part of a batch.
         """
         if (table := self.step_table) is None:
             return info
@@ -511,7 +512,7 @@ class Source:
         records, decoded = np.unique(found[:, 0], return_inverse=True)
         n_rows = len(info.positions)
         steps = np.full((n_rows, 2), -1, np.int64)
-        rows = np.full(n_rows, len(records), np.int64)
+        rows = np.full(n_rows, max(0, len(records) - 1), np.int64)
         steps[is_row], rows[is_row] = found, decoded
         return replace(info, steps=steps, _decoded=rows)
 
@@ -591,6 +592,7 @@ class Source:
                 for reading in self.given:
                     if reading.steps is not None:
                         digest.update(repr(reading.steps.rule).encode())
+                        digest.update(reading.steps.counts.astype("<i4").tobytes())
                 for piece in self.pieces or ():
                     if isinstance(piece, range):
                         text = repr((piece.start, len(piece), piece.step))

@@ -18,8 +18,9 @@ class StepTable:
     """
 
     def __init__(self, parts: Sequence[Steps]) -> None:
-        self.counts: npt.NDArray[np.int32] = np.concatenate(
-            [part.counts for part in parts]
+        counts = [part.counts for part in parts]
+        self.counts: npt.NDArray[np.int32] = (
+            np.concatenate(counts) if len(counts) > 1 else counts[0]
         )
         self._part_ends = np.cumsum([len(part.counts) for part in parts])
         rules = [(part.every, part.first) for part in parts]

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.arrays.ragged import RaggedArray
+from fastrec.features.fixed import VarLen
 from fastrec.features.schema import Schema
-from fastrec.features.steps import Edge, Offsets, steps_of, unpadded
+from fastrec.features.steps import Edge, Offsets, steps_of
+from fastrec.sources.selection import Numbers
 from fastrec.sources.source import Source
 from fastrec.storage.index_files import IndexPlace
 from fastrec.storage.kept_counts import Counts, KeptCounts
@@ -56,90 +56,85 @@ def with_steps(
 def count_steps(source: Source, names: Sequence[Any], place: IndexPlace) -> Counts:
     """Return the length of a list in each record of the files; -1 if it is unreadable.
 
-    `names` are columns whose lists have equal lengths; one of them is counted.
+    `names` are columns whose lists have equal lengths. The first of numbers is counted,
+    or else the first, so that all processes count the same.
     """
     source = replace(source.without_transforms(), pieces=None, n_before=None)
     schema = source.schema
-    found = None
-    for name in names:
-        kept = KeptCounts(place, source.files.paths, _key(source, name))
-        if (found := kept.load(source.files.n_records)) is not None:
-            break
-    if found is None:
-        name = min(names, key=functools.partial(_item_bytes, schema))
-        found = _counted(source, name)
-        KeptCounts(place, source.files.paths, _key(source, name)).save(found)
-    # Counts are kept by values, because an inferred schema does not know the items.
-    n_values = 1 if schema._is_list(name) else math.prod(_item_shape(schema, name))
-    is_whole = (found >= 0) & (found % n_values == 0)
-    return np.where(is_whole, found // n_values, np.int32(-1)).astype(np.int32)
+    numbers = [n for n in names if schema[n]._columns(n)[0].kind != "bytes"]
+    name = (numbers or names)[0]
+    kept = KeptCounts(place, source.files.paths, _key(source, name))
+    n_records = source.files.n_records
+    found = kept.load(n_records)
+    values = np.full(n_records, -1, np.int32) if found is None else found
+    # Records may have been unreadable for a reason that is gone.
+    if len(unknown := np.flatnonzero(values < 0)):
+        values[unknown] = _counted(source, name, unknown)
+    if found is None or (values[unknown] >= 0).any():
+        kept.save(values)
+    if schema._is_list(name):
+        return values
+    column = schema[name]._columns(name)[0]
+    n_values = math.prod(column.shape)  # of an item
+    is_whole = (values >= 0) & (values % n_values == 0)
+    if column.layout == "dense":  # another number of values is an error
+        n_values, is_whole = n_values // column.shape[0], values == n_values
+    counts: Counts = np.where(is_whole, values // n_values, -1).astype(np.int32)
+    return counts
 
 
 def _key(source: Source, name: Any) -> str:
     """Return a hash of the records and of the feature with a list."""
     import hashlib  # slow to import
 
-    schema = source.schema
-    column = schema[name]._columns(name)[0]
     digest = hashlib.blake2b(digest_size=16)
     source.files.add_to(digest)
-    digest.update(repr((column.key, column.kind, schema._is_list(name))).encode())
+    for reading in source.readings_of_files():
+        schema = reading.schema
+        column = schema[name]._columns(name)[0]
+        of_file = (reading.n_files, column.key, column.kind, schema._is_list(name))
+        digest.update(repr(of_file).encode())
     return digest.hexdigest()
 
 
-def _item_shape(schema: Schema, name: Any) -> tuple[int, ...]:
-    column = schema[name]._columns(name)[0]
-    return column.shape[1:] if column.layout == "dense" else column.shape
+def _counted(source: Source, name: Any, numbers: Numbers) -> Counts:
+    """Count the values of a feature in records, or the steps of a feature list.
 
+    The result is -1 for records that cannot be read.
+    """
 
-def _item_bytes(schema: Schema, name: Any) -> float:
-    """Return the size of a decoded item; byte strings are larger than all others."""
-    column = schema[name]._columns(name)[0]
-    if column.kind == "bytes":
-        return math.inf
-    return math.prod(_item_shape(schema, name)) * column.dtype.itemsize
+    def counting(schema: Schema) -> Schema:
+        column = schema[name]._columns(name)[0]
+        dtype = {"float": "float32"}.get(column.kind, column.kind)
+        return schema._with({name: VarLen(dtype, key=column.key)})
 
-
-def _counted(source: Source, name: Any) -> Counts:
-    """Count the values of a list in each record, or its steps in a feature list."""
-    one = source.with_schema(lambda s: s._with({name: unpadded(s, name)}))
-    n_values = math.prod(_item_shape(one.schema, name))
-    n_values = 1 if one.schema._is_list(name) else n_values
+    one = source.with_schema(counting)
     files, core, pool = one.files, one.to_core(), _core.BlockPool(_TASK_BYTES)
     catalog = one.catalog()
-    n_records = len(catalog)
-    n_each = max(1, _TASK_BYTES * n_records // max(1, files.n_bytes))
+    n_each = max(1, _TASK_BYTES * files.n_records // max(1, files.n_bytes))
     is_stopped: list[bool] = []
 
     def count(first: int) -> Counts:
-        numbers = np.arange(first, min(first + n_each, n_records), dtype=np.int64)
-        counts: Counts = np.full(len(numbers), -1, np.int32)
+        here = numbers[first : first + n_each]
+        counts: Counts = np.full(len(here), -1, np.int32)
         if is_stopped:
             return counts
-        parts, unreadable = _core.decode_records(
-            core, catalog, pool, numbers, 0, "mask"
-        )
+        parts, unreadable = _core.decode_records(core, catalog, pool, here, 0, "mask")
         for _, columns, rows in parts:
-            lengths = _lengths(columns[name]) * n_values
-            counts[slice(None) if rows is None else rows] = lengths
+            lists: Any = columns[name]
+            counts[slice(None) if rows is None else rows] = lists.lengths
         for span in unreadable:
             counts[span.row] = -1
         return counts
 
     with files.renewing():
         counted = run_in_threads(
-            [functools.partial(count, i) for i in range(0, n_records, n_each)],
+            [functools.partial(count, i) for i in range(0, len(numbers), n_each)],
             cancel=functools.partial(is_stopped.append, True),
             progress_text=lambda n_done, _: (
-                f"counting the steps of {n_records:,} records in {name!r}: "
-                f"{min(n_done * n_each, n_records):,} so far"
+                f"counting the steps of {len(numbers):,} records in {name!r}: "
+                f"{min(n_done * n_each, len(numbers)):,} so far"
             ),
             n_threads=_N_REMOTE_THREADS if files.is_remote else None,
         )
     return np.concatenate([np.empty(0, np.int32), *counted])
-
-
-def _lengths(column: Any) -> npt.NDArray[np.int64]:
-    if isinstance(column, RaggedArray):
-        return column.lengths
-    return np.full(len(column), column.shape[1])

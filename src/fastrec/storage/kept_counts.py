@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from fastrec.storage.atomic import replacement
 from fastrec.storage.index_files import IndexPlace, Scope
+from fastrec.storage.paths import versions_of
 from fastrec.storage.remote import RemotePath, fetch, fetch_beginning
 from fastrec.storage.stores import Entry
 
@@ -28,7 +30,8 @@ Counts = npt.NDArray[np.int32]
 class KeptCounts:
     """The counts with a key, in the place of the index or next to the data.
 
-    The file is ``KEY.counts.npy``, an int32 array with one number per record.
+    The file is ``KEY.counts.npy``, an int32 array with one number per record. The name
+    in the place of the index also depends on the versions of the files.
     """
 
     def __init__(self, place: IndexPlace, paths: Sequence[str], key: str) -> None:
@@ -39,7 +42,10 @@ class KeptCounts:
     @property
     def _target(self) -> Path | RemotePath:
         next_to_data = self._next_to_data() if self._place.is_next_to_data else None
-        return next_to_data or self._place.folder() / self._name
+        if next_to_data is not None:
+            return next_to_data
+        versions = zlib.crc32(versions_of(self._scope.paths).tobytes())
+        return self._place.folder() / f"{versions:08x}.{self._name}"
 
     def _next_to_data(self) -> Path | RemotePath | None:
         index, _ = self._scope.next_to_data()

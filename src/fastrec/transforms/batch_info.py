@@ -150,7 +150,12 @@ class BatchInfo:
         """Return a copy with `rows` marked as padding."""
         positions, records = self.positions.copy(), self.records.copy()
         positions[rows] = records[rows] = -1
-        return dataclasses.replace(self, positions=positions, records=records)
+        steps = self.steps
+        if steps is not None:
+            steps = np.where(positions[:, np.newaxis] < 0, -1, steps)
+        return dataclasses.replace(
+            self, positions=positions, records=records, steps=steps
+        )
 
     def _without(self, rows: Sequence[int | None], *, masks: bool) -> BatchInfo:
         """Return a copy without rows that the core could not decode.
@@ -158,17 +163,17 @@ class BatchInfo:
         They are masked if `masks` is true, else removed.
         """
         known = np.array([row for row in rows if row is not None], np.int64)
-        if self._decoded is None:
-            lost = known
-        else:
-            lost = np.flatnonzero(np.isin(self._decoded, known))
+        lost = known
+        if self._decoded is not None:
+            is_lost = np.isin(self._decoded, known) & (self.positions >= 0)
+            lost = np.flatnonzero(is_lost)
         if masks:
             return self._masked(lost.tolist())
         info = self._of_rows(np.delete(np.arange(len(self.positions)), lost))
         if (decoded := info._decoded) is None:
             return info
-        decoded = decoded - np.searchsorted(known, decoded)
-        return dataclasses.replace(info, _decoded=decoded)
+        decoded = decoded - np.searchsorted(known, decoded, side="right")
+        return dataclasses.replace(info, _decoded=np.maximum(decoded, 0))
 
     def _of_part(self, rows: npt.NDArray[np.int64] | None) -> BatchInfo:
         """Return the BatchInfo of the decoded `rows`; None means all."""

@@ -14,10 +14,11 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray
 from fastrec.errors import Error, SchemaError
-from fastrec.features.base import numpy_dtype
+from fastrec.features.base import Spec, numpy_dtype
 from fastrec.features.fixed import Raw
-from fastrec.features.image import Image, Item
+from fastrec.features.image import Image, Item, List
 from fastrec.features.schema import Schema
+from fastrec.features.steps import Steps
 from fastrec.features.tensor import SerializedTensor, tensor_prefix
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
@@ -45,6 +46,7 @@ class _Column(NamedTuple):
     arrays: npt.NDArray[Any]  # one for each string
     result: npt.NDArray[Any] | RaggedArray
     is_value: npt.NDArray[np.bool_] | None  # False for zeros; None: all are values
+    offsets: npt.NDArray[np.int64] | None  # of a window, for errors
 
 
 class DecodeStrings:
@@ -60,23 +62,30 @@ class DecodeStrings:
         self,
         schema: Schema,
         limits: Limits,
-        masks: Mapping[Any, Any] | None = None,
+        steps: Steps | None = None,
     ) -> None:
-        self._masks = masks or {}
+        self._windows = {} if steps is None else steps.windows
+        self._masks = {} if steps is None else steps.masks
         self._schema = schema
         self._items: dict[Any, Item] = schema._encoded
         items = self._items.values()
         if images := [item for item in items if isinstance(item, Image)]:
             self._images = ImageDecoder(limits, images)
 
-    def n_bytes(self, batch: Batch) -> int:
-        """Return the size in bytes that the columns of `batch` have after decoding."""
+    def n_bytes(self, batch: Batch, n_rows: int) -> int:
+        """Return the size in bytes that the columns of `batch` have after decoding.
+
+        If `batch` has records, `n_rows` is the number of rows of their windows.
+        """
         encoded: Mapping[Any, Any] = batch
-        return sum(
-            math.prod((*_flat_of(encoded[name]).shape, *shape)) * dtype.itemsize
-            for name, item in self._items.items()
-            for shape, dtype in [_shape_and_dtype(item)]
-        )
+        n_bytes = 0
+        for name, item in self._items.items():
+            n_strings = math.prod(_flat_of(encoded[name]).shape)
+            if name in self._windows:
+                n_strings = n_rows * _n_in_window(self._schema[name])
+            shape, dtype = _shape_and_dtype(item)
+            n_bytes += n_strings * math.prod(shape) * dtype.itemsize
+        return n_bytes
 
     def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
         """Return `batch` with its image and array columns decoded."""
@@ -154,8 +163,10 @@ class DecodeStrings:
             arrays[~is_value] = 0
         key, is_list = self._schema[name]._key_of(name), self._schema._is_list(name)
         result = _nested(arrays, encoded)
+        offsets = self._windows.get(name)
         return _Column(
-            key, is_list, item, strings, splits, begins, arrays, result, is_value
+            *(key, is_list, item, strings, splits, begins, arrays, result, is_value),
+            offsets=None if offsets is None else np.atleast_1d(offsets),
         )
 
 
@@ -165,6 +176,15 @@ def _shape_and_dtype(item: Item) -> tuple[tuple[int, ...], np.dtype[Any]]:
         return item.row_shape, np.dtype(item.dtype)
     assert item.shape is not None
     return item.shape, numpy_dtype(item.dtype)
+
+
+def _n_in_window(spec: Spec) -> int:
+    """Return the number of strings in a window."""
+    n = 1
+    while isinstance(spec, List):
+        n *= spec.length or 0
+        spec = spec.spec
+    return n
 
 
 def _flat_of(encoded: Any) -> BytesArray:
@@ -209,7 +229,11 @@ def _located(error: Error, column: _Column, i: int, info: BatchInfo, row: int) -
     place, words = "", ["value"] * len(column.splits)
     if column.is_feature_list:
         words[0] = "step"
-    for splits, word in zip(reversed(column.splits), reversed(words), strict=True):
+    if column.offsets is not None and info.steps is not None:
+        first, last = column.begins[row : row + 2]
+        offset = column.offsets[(i - first) * len(column.offsets) // (last - first)]
+        place, words = f"offset {offset} from step {info.steps[row, 1]} of ", []
+    for splits, word in zip(reversed(column.splits), reversed(words), strict=False):
         item = int(np.searchsorted(splits, i, side="right")) - 1
         place += f"{word} {i - splits[item]} of "
         i = item

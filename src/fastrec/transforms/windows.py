@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastrec.arrays.batch import Batch, BytesArray, RaggedArray
+from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.arrays.bytes import reshaped
 from fastrec.errors import CorruptionError, Error, SchemaError
 from fastrec.features.fixed import rows_of_one_length
@@ -25,7 +25,7 @@ class _Lists(NamedTuple):
 
     values: Any  # the items that were read, of all records
     begins: _Indices  # where the first item would be in `values`
-    lengths: _Indices
+    lengths: _Indices  # of the lists; here and in `begins`, an empty list follows
 
     @classmethod
     def of(cls, batch: Mapping[Any, Any], name: Any) -> _Lists:
@@ -34,9 +34,10 @@ class _Lists(NamedTuple):
         if not isinstance(column, RaggedArray):
             column = rows_of_one_length(column)
         begins: _Indices = np.asarray(column.row_splits, np.int64)[:-1]
-        if (extents := batch.get(extents_of(name))) is None:
-            return cls(column.values, begins, column.lengths)
-        return cls(column.values, begins - extents[:, 0], extents[:, 1])
+        lengths = column.lengths
+        if (extents := batch.get(extents_of(name))) is not None:
+            begins, lengths = begins - extents[:, 0], extents[:, 1]
+        return cls(column.values, np.append(begins, 0), np.append(lengths, 0))
 
 
 class Windows:
@@ -58,43 +59,44 @@ class Windows:
         assert info._decoded is not None
         columns: Mapping[Any, Any] = batch
         lists = {name: _Lists.of(columns, name) for name in self._steps.windows}
-        at = self._checked(lists, info, info._decoded)
+        is_row = self._check(lists, info)
+        n_records = len(next(iter(columns.values())))
+        at = np.where(is_row, info._decoded, n_records)
         rows: dict[Any, Any] = {}
-        for name in self._steps.schema:
+        for name in self._steps.schema._column_names():
             if name in lists:
                 rows |= self._window(name, lists[name], at, info.steps[:, 1])
             elif name in columns:  # otherwise a mask
-                rows[name] = columns[name][at]
+                column = columns[name] if is_row.all() else _extended(columns[name])
+                rows[name] = column[at]
         return rows
 
-    def _checked(
-        self, lists: Mapping[Any, _Lists], info: BatchInfo, at: _Indices
-    ) -> _Indices:
-        """Return the row of each row's record, after checking the records' steps.
-
-        The record of a failed row is the empty one, which is last.
-        """
+    def _check(
+        self, lists: Mapping[Any, _Lists], info: BatchInfo
+    ) -> npt.NDArray[np.bool_]:
+        """Check the numbers of steps; return False for failed rows and padding."""
+        is_row: npt.NDArray[np.bool_] = info.positions >= 0
         if not lists:
-            return at
+            return is_row
         (first, *others) = lists
         lengths = lists[first].lengths
         assert info.steps is not None
+        assert info._decoded is not None
+        at = info._decoded
         found, expected = lengths[at], self._counts[info.steps[:, 0]]
         is_wrong = found != expected
         if is_wrong.any():
             is_wrong = self._steps.rows_of(found) != self._steps.rows_of(expected)
         for name in others:
             is_wrong |= (lists[name].lengths != lengths)[at]
-        failed = np.flatnonzero(is_wrong & (info.positions >= 0)).tolist()
-        if not failed:
-            return at
-        errors = {row: _error(lists, info, row, int(at[row])) for row in failed}
-        if info._failed is None:
-            raise errors[failed[0]]
-        info._failed.extend(errors.items())
-        at = at.copy()
-        at[failed] = len(lengths) - 1
-        return at
+        is_wrong &= is_row
+        for row in np.flatnonzero(is_wrong).tolist():
+            error = _error(lists, info, row, int(expected[row]))
+            if info._failed is None:
+                raise error
+            info._failed.append((row, error))
+        is_row &= ~is_wrong
+        return is_row
 
     def _window(
         self, name: Any, lists: _Lists, at: _Indices, row_steps: _Indices
@@ -115,6 +117,23 @@ class Windows:
         return {name: window, mask_of(name): is_item}
 
 
+def _extended(column: Any) -> Any:
+    """Return a column with one more row, which is zero or empty."""
+    n = len(column)
+    if isinstance(column, RaggedArray):
+        splits = np.asarray(column.row_splits)
+        return RaggedArray._wrap(column.values, np.append(splits, splits[-1:]))
+    if isinstance(column, SparseArray):
+        shape = (n + 1, *column.shape[1:])
+        return SparseArray._wrap(column.indices, column.values, shape)
+    if isinstance(column, BytesArray):
+        ends = np.repeat(column.offsets[-1:], math.prod(column.shape[1:]))
+        offsets = np.append(column.offsets, ends)
+        return BytesArray._wrap(column.data, offsets, (n + 1, *column.shape[1:]))
+    empty = np.full((1, *column.shape[1:]), None if column.dtype.hasobject else 0)
+    return np.concatenate([column, empty.astype(column.dtype)])
+
+
 def _items(values: Any, index: _Indices, is_item: npt.NDArray[np.bool_]) -> Any:
     """Return ``values[index]``, with zeros or empty strings where `is_item` is False."""
     shape = (*index.shape, *values.shape[1:])
@@ -122,12 +141,7 @@ def _items(values: Any, index: _Indices, is_item: npt.NDArray[np.bool_]) -> Any:
     if isinstance(values, BytesArray):
         if not is_whole:
             index = np.where(is_item, index, len(values))
-            ends = np.repeat(values.offsets[-1:], math.prod(values.shape[1:]))
-            values = BytesArray._wrap(
-                values.data,
-                np.append(values.offsets, ends),
-                (len(values) + 1, *values.shape[1:]),
-            )
+            values = _extended(values)
         return reshaped(values[index.reshape(-1)], shape)
     if not len(values):
         return np.zeros(shape, values.dtype)
@@ -139,8 +153,12 @@ def _items(values: Any, index: _Indices, is_item: npt.NDArray[np.bool_]) -> Any:
     return items
 
 
-def _error(lists: Mapping[Any, _Lists], info: BatchInfo, row: int, at: int) -> Error:
+def _error(
+    lists: Mapping[Any, _Lists], info: BatchInfo, row: int, n_expected: int
+) -> Error:
     """Return the error of a row whose record does not have the expected steps."""
+    assert info._decoded is not None
+    at = info._decoded[row]
     (first, n_first), *others = [
         (name, int(column.lengths[at])) for name, column in lists.items()
     ]
@@ -157,8 +175,8 @@ def _error(lists: Mapping[Any, _Lists], info: BatchInfo, row: int, at: int) -> E
                 code="n_steps",
             )
     return CorruptionError(
-        f"the record has {n_first} steps, which is not the number that it had when steps "
-        "were counted; open the dataset again",
+        f"the record must have {max(n_expected, 0)} steps, as were counted, got {n_first} "
+        f"in {first!r}: its lists differ, or the file changed; open the dataset again",
         *(path, record, begin),
-        code="file_changed",
+        code="n_steps",
     )
