@@ -3,6 +3,7 @@
 Goal
     A fall beyond the noise of the two runs fails, and so does a row that is gone; less
     than that, and gains, do not. What a smoke test or a missing peer gives is no figure.
+    The chart and the text of the README have the ratios of docs/performance.md.
 Method
     Results written by hand; compare.py runs as users run it. Nothing is timed.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +20,8 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
 
 
 def row(rate: float, spread: float = 0.02, **other: Any) -> dict[str, Any]:
@@ -163,3 +166,16 @@ except MissingPeerError as error:
         check=False,
     )
     assert done.stdout.startswith("needs a C++ compiler"), done.stderr
+
+
+def test_the_chart_of_the_readme_shows_the_table_of_the_docs(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, BENCHMARKS / "chart.py", tmp_path], check=True)
+    for theme in ("light", "dark"):
+        chart = f"speed-{theme}.svg"
+        committed = ROOT / "docs/_static" / chart
+        drawn = (tmp_path / chart).read_text("utf-8")
+        assert committed.read_text("utf-8") == drawn, "run benchmarks/chart.py"
+    ratios = [float(ratio) for ratio in re.findall(r">([\d.]+)x<", drawn)]
+    claim = f"{min(ratios):.0f} to {max(ratios):.0f} times"
+    for page in ("README.md", "docs/index.md"):
+        assert claim in (ROOT / page).read_text("utf-8"), page

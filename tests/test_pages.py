@@ -26,7 +26,17 @@ MARKS = {
     "frameworks": [pytest.mark.frameworks],
     "oracle": [pytest.mark.oracle],
 }
-REPOSITORY = "https://github.com/fastrec/fastrec"
+FILE_OF_REPOSITORY = re.compile(
+    r"https://github\.com/fastrec/fastrec/(?:blob|tree|raw)/main/(.+)"
+)
+# Pages whose links are checked: those with code, and others that no site shows.
+LINKED = [
+    *PAGES,
+    *("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *("benchmarks/README.md", "campaigns/README.md"),
+]
+# The target of a link or picture, in Markdown or HTML.
+LINK = re.compile(r'(?:\]\(|(?:href|src|srcset)=")([^)"\s]+)')
 SECTIONS = sorted(
     {
         (page, block.section, block.mark)
@@ -84,18 +94,18 @@ def anchors(text: str) -> set[str]:
     return {heading.replace(" ", "-") for heading in kept}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", LINKED)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in LINK.findall(text):
         path, _, anchor = target.partition("#")
         if path.startswith("https:"):
-            if not path.startswith(f"{REPOSITORY}/"):
+            in_repository = FILE_OF_REPOSITORY.fullmatch(path)
+            if not in_repository:
                 continue
-            path = re.sub(rf"{REPOSITORY}/(blob|tree|raw)/main/", "", path)
-            file = ROOT / path
+            assert page != "README.md", f"{target}: links of the README are relative"
+            file = ROOT / in_repository[1]
         else:
-            assert page != "README.md", f"{target}: links of the README are absolute"
             file = (ROOT / page).parent / path if path else ROOT / page
         assert file.exists(), target
         if anchor:
