@@ -3,7 +3,8 @@
 ``python pages.py PAGE SECTION MARK`` runs the blocks of a section in one namespace, after
 those before the first section. It needs an empty current folder, and writes the skipped
 blocks to skipped.json there. A Python block is skipped if a package that it imports is
-not installed, or if it has another mark. Of a shell block, the fastrec commands run.
+not installed, or if it has another mark. Without OpenCV, the blocks after it are, too:
+they use its images. Of a shell block, the fastrec commands run.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ FRAMEWORKS = {
     *("transformers", "webdataset"),
 }
 
-# What the adapter modules `fr.NAME` import.
-ADAPTERS = {
+# What `fr.NAME` imports. The data sets that pages open with open_tfds have images.
+IMPORTED = {
     **{name: name for name in ("grain", "jax", "keras", "polars", "ray", "torch")},
+    **dict.fromkeys(("Image", "decode_image", "open_tfds"), "cv2"),
     "tf": "tensorflow",
 }
 
@@ -66,7 +68,7 @@ class Block:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names.append(node.module)
             elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "fr":
-                names += [ADAPTERS[node.attr]] if node.attr in ADAPTERS else []
+                names += [IMPORTED[node.attr]] if node.attr in IMPORTED else []
         return [name.partition(".")[0] for name in names]
 
     @property
@@ -210,16 +212,19 @@ def reason_to_skip(block: Block, mark: str) -> str | None:
 def main(page: str, section: str, mark: str) -> None:
     """Run the blocks of a section."""
     names = set_up()
-    if "tensorflow_datasets/" in (ROOT / page).read_text("utf-8"):
+    has_opencv = importlib.util.find_spec("cv2") is not None
+    if has_opencv and "tensorflow_datasets/" in (ROOT / page).read_text("utf-8"):
         from tfds_directory import write_examples
 
         write_examples(Path("tensorflow_datasets"))
-    skipped = {}
+    skipped: dict[int, str] = {}
     for block in blocks_of(page):
         if block.section not in {"", section}:
             continue
         reason = reason_to_skip(block, mark)
-        if reason:
+        if "needs cv2" in (reason, *skipped.values()):
+            skipped[block.line] = "needs cv2"
+        elif reason:
             skipped[block.line] = reason
         elif block.language == "sh":
             run_shell(block)
