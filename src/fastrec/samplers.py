@@ -124,11 +124,8 @@ def bucket_by_length(
         for i, size in enumerate(n_rows):
             members = np.flatnonzero(bucket_of == i).astype(np.int64)
             if shuffle:
-                members = members[
-                    shuffled(
-                        len(members), seed=seed, epoch=epoch, stream=_BUCKETS_STREAM + i
-                    )
-                ]
+                order = shuffled(len(members), seed, epoch, _BUCKETS_STREAM + i)
+                members = members[order]
             made += [
                 members[begin : begin + size]
                 for begin in range(0, len(members), size)
@@ -136,9 +133,7 @@ def bucket_by_length(
             ]
         if not shuffle:
             return made
-        order = shuffled(
-            len(made), seed=seed, epoch=epoch, stream=_BUCKETS_STREAM + len(n_rows)
-        )
+        order = shuffled(len(made), seed, epoch, _BUCKETS_STREAM + len(n_rows))
         return [made[i] for i in order]
 
     return BatchesOf(len(of_records), batches)
@@ -213,9 +208,7 @@ def pack(
     def batches(seed: int, epoch: int) -> Sequence[Numbers]:
         records = np.arange(len(of_records), dtype=np.int64)
         if shuffle:
-            records = shuffled(
-                len(records), seed=seed, epoch=epoch, stream=_PACK_STREAM
-            )
+            records = shuffled(len(records), seed, epoch, _PACK_STREAM)
         row_of = _first_fit(of_records[records].tolist(), length, window)
         by_row = np.argsort(row_of, kind="stable")
         n_full = int(row_of.max() + 1) // n_rows
@@ -300,9 +293,7 @@ def _drawn(
         # Systematic sampling: marks at distance 1, from a random start in [0, 1); a
         # record is drawn once for each mark in its interval. The intervals are shuffled.
         # Otherwise, neighbours exclude each other, and periodic records round alike.
-        records = shuffled(
-            len(shares), seed=seed, epoch=epoch, stream=_WEIGHTED_STREAM + 1
-        )
+        records = shuffled(len(shares), seed, epoch, _WEIGHTED_STREAM + 1)
         if class_of is not None:  # one interval for the records of each class
             records = records[np.argsort(class_of[records], kind="stable")]
         ends = np.cumsum(shares[records])
@@ -316,9 +307,7 @@ def _drawn(
         begin = np.random.Generator(generator).random()
         marks = np.minimum(begin + np.arange(n_draws), np.nextafter(n_draws, 0))
         drawn = records[np.searchsorted(ends, marks, side="right")]
-        drawn = drawn[
-            shuffled(n_draws, seed=seed, epoch=epoch, stream=_WEIGHTED_STREAM)
-        ]
+        drawn = drawn[shuffled(n_draws, seed, epoch, _WEIGHTED_STREAM)]
         return [drawn[i : i + size] for i in range(0, n_draws, size)]
 
     return BatchesOf(len(shares), batches)

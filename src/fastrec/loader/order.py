@@ -94,8 +94,7 @@ class Window:
         """Return the file numbers in the order in which an epoch reads the files."""
         if not self.shuffle_files:
             return list(range(n_files))
-        order = shuffled(n_files, seed=seed, epoch=epoch, stream=_FILES_STREAM)
-        files: list[int] = order.tolist()
+        files: list[int] = shuffled(n_files, seed, epoch, _FILES_STREAM).tolist()
         return files
 
 
@@ -129,9 +128,7 @@ def _core_shuffle(shuffle: Shuffle, source: Source) -> _core.Shuffle:
     return _core.Shuffle.shuffled() if shuffle else _core.Shuffle.sequential()
 
 
-def shuffled(
-    n: int, *, seed: int, epoch: int = 0, stream: int = 0
-) -> npt.NDArray[np.int64]:
+def shuffled(n: int, seed: int, epoch: int, stream: int) -> npt.NDArray[np.int64]:
     """Return the permutation of ``range(n)`` for a seed, an epoch and a stream."""
     order = _core.Order.of(_core.Shuffle.shuffled(), n, seed, epoch, stream)
     return order.records(np.arange(n, dtype=np.int64))
