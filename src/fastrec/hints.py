@@ -17,43 +17,34 @@ _OUT = (
     "returns, with the shape and dtype of one row"
 )
 
+# Options of fastrec, and the names that other libraries give them.
+_OPTIONS = {
+    "batch_size=": "batch",
+    "num_threads= (native threads; there are no worker processes)": "num_workers",
+    "num_threads=": "num_parallel_calls num_parallel_reads reader_num_threads n_threads",
+    "drop_last=": "drop_remainder drop_last_batch",
+    "loader.repeat(epochs)": "num_epochs repeat",
+    "prefetch= (batches)": "prefetch_factor prefetch_queue_depth",
+    "shuffle=True (of all records; fr.Window(n) has a buffer)": (
+        "buffer_size shuffle_buffer_size"
+    ),
+    "batches= (a function of seed and epoch)": "sampler batch_sampler",
+    "world_size=": "num_replicas num_shards shard_count",
+    "rank=": "shard_id shard_index",
+    "pad_last=": "pad_last_batch",
+    "seed=": "shuffle_seed",
+    "transform= (it gets the whole batch)": "collate_fn map_fn",
+    "features=": "description schema",
+    "compression=": "compression_type options",
+    "index_dir=": "index_path",
+    'on_error="skip"': "ignore_errors",
+    "on_error=": "handler",
+    "max_errors=": "max_corrupted_records_to_skip",
+}
+
 # Replacements for options and attributes of other libraries.
 _HINTS: dict[str, dict[str, str]] = {
-    "option": {
-        "batch": "batch_size=",
-        "num_workers": "num_threads= (native threads; there are no worker processes)",
-        "num_parallel_calls": "num_threads=",
-        "num_parallel_reads": "num_threads=",
-        "reader_num_threads": "num_threads=",
-        "n_threads": "num_threads=",
-        "drop_remainder": "drop_last=",
-        "drop_last_batch": "drop_last=",
-        "num_epochs": "loader.repeat(epochs)",
-        "repeat": "loader.repeat(epochs)",
-        "prefetch_factor": "prefetch= (batches)",
-        "prefetch_queue_depth": "prefetch= (batches)",
-        "buffer_size": "shuffle=True (of all records; fr.Window(n) has a buffer)",
-        "shuffle_buffer_size": "shuffle=True (of all records; fr.Window(n) has a buffer)",
-        "sampler": "batches= (a function of seed and epoch)",
-        "batch_sampler": "batches= (a function of seed and epoch)",
-        "num_replicas": "world_size=",
-        "num_shards": "world_size=",
-        "shard_count": "world_size=",
-        "shard_id": "rank=",
-        "shard_index": "rank=",
-        "pad_last_batch": "pad_last=",
-        "shuffle_seed": "seed=",
-        "collate_fn": "transform= (it gets the whole batch)",
-        "map_fn": "transform= (it gets the whole batch)",
-        "description": "features=",
-        "schema": "features=",
-        "compression_type": "compression=",
-        "options": "compression=",
-        "index_path": "index_dir=",
-        "ignore_errors": 'on_error="skip"',
-        "handler": "on_error=",
-        "max_corrupted_records_to_skip": "max_errors=",
-    },
+    "option": {name: o for o, names in _OPTIONS.items() for name in names.split()},
     "Dataset": {
         "as_numpy_iterator": "for row in ds, or for batch in ds.loader(batch_size)",
         "batch": "ds.loader(batch_size)",
