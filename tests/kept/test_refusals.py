@@ -49,7 +49,7 @@ AT_THE_CALL: dict[str, tuple[Callable[[Untyped], Untyped], type[Exception], str]
     "mix": (
         lambda ds: fr.mix({"a": (ds, 1)}),
         TypeError,
-        r"cannot keep the rows of a mix; call cache\(\) on its components",
+        r"cannot keep rows of a mix; call cache\(\) on its components",
     ),
     "cached": (
         lambda ds: ds.cache("never-created"),

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch, Row, concat_columns, n_rows, row_of, rows_of
+from fastrec.arrays.layout import is_int
 from fastrec.caller_warnings import warn_caller
 from fastrec.dataset.records import (
     Records,
     checked_number,
-    is_one,
     record_numbers,
     record_range,
 )
@@ -256,7 +256,7 @@ class Dataset:
         self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
     ) -> Batch: ...
     def __getitem__(self, index: Any) -> Row | Batch:
-        if is_one(index):
+        if is_int(index):
             return self._row(operator.index(index))
         if isinstance(index, (str, bytes)):
             raise TypeError(
@@ -516,13 +516,9 @@ class Dataset:
         """
         source = self._source
         if source.is_mixed:
-            raise TypeError(
-                "cannot keep the rows of a mix; call cache() on its components"
-            )
+            raise TypeError("cannot keep rows of a mix; call cache() on its components")
         if source.is_keeping:
-            raise TypeError(
-                "the rows of this dataset are already kept; call cache() once"
-            )
+            raise TypeError("rows of this dataset are already kept; call cache() once")
         transforms = [*source.transforms, *self._transforms]
         for transform in transforms:
             name = transform.name.removesuffix("()")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays.batch import BytesArray
+from fastrec.arrays.layout import is_int
 from fastrec.errors import Error
 from fastrec.loader.order import records_of
 from fastrec.sources.source import Source
@@ -44,7 +45,7 @@ class Records:
     ) -> BytesArray: ...
     def __getitem__(self, index: Any) -> bytes | BytesArray:
         source = self._source
-        if is_one(index):
+        if is_int(index):
             number = checked_number(operator.index(index), len(self))
             if source.is_mixed:
                 (number,) = records_of(source, np.array([number], np.int64)).tolist()
@@ -82,13 +83,6 @@ class Records:
                 source.files.table, source.catalog(), self._pool, records
             )
         return BytesArray._wrap(data, offsets, (len(numbers),))
-
-
-def is_one(index: object) -> bool:
-    """Return whether `index` selects a single record."""
-    if isinstance(index, np.ndarray):
-        return index.ndim == 0 and index.dtype.kind in "iu"
-    return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
 
 
 def checked_number(number: int, n_records: int) -> int:

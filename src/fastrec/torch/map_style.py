@@ -11,7 +11,7 @@ import torch.utils.data
 
 import fastrec.dataset.dataset
 from fastrec.arrays.batch import Batch, Row, n_rows
-from fastrec.dataset.records import is_one
+from fastrec.arrays.layout import is_int
 from fastrec.options import check_instance
 from fastrec.torch.columns import (
     RaggedAs,
@@ -72,7 +72,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
     def __getitem__(self, index: Any) -> Row | Batch:
         if isinstance(index, torch.Tensor):
             index = index.numpy()
-        if is_one(index):
+        if is_int(index):
             return _of_row(self._dataset[index], self._ragged)
         return tensors(self._dataset[index], self._ragged)
 
