@@ -297,4 +297,4 @@ def test_other_records_have_no_spec_of_tensorflow(tmp_path: Path) -> None:
     path.write_bytes(tfrecord_file([b"a line of text"]))
     assert "'record': fr.Record()" in run("schema", path)[0]
     _, errors = run("schema", path, "--format", "tf.io", status=2)
-    assert "cannot express column 'record' as a tf.io feature" in errors
+    assert "cannot write column 'record' as a tf.io feature" in errors

@@ -90,9 +90,8 @@ class _Commands(TyperGroup):
         """Write the names and summaries of the commands, grouped as in `_PANELS`."""
         indent = max(map(len, _COMMANDS))
         for panel, names in _PANELS.items():
-            helps = [
-                self.get_command(ctx, name).get_short_help_str(999) for name in names
-            ]
+            commands = [self.get_command(ctx, name) for name in names]
+            helps = [command.get_short_help_str(999) for command in commands]
             padded = [name.ljust(indent) for name in names]
             with formatter.section(panel):
                 formatter.write_dl(list(zip(padded, helps, strict=True)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,6 +41,11 @@ def size_in_bytes(value: str | int) -> int:
         return byte_count("size", value)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def out_option(text: str, metavar: str = "OUT") -> Any:
+    """Return the option ``--out`` with the help `text`."""
+    return typer.Option("--out", "-o", metavar=metavar, help=text)
 
 
 Paths = Annotated[

@@ -11,7 +11,7 @@ import typer
 from typer import echo
 
 import fastrec as fr
-from fastrec.cli.arguments import AsJson, Columns, Paths, names_in
+from fastrec.cli.arguments import AsJson, Columns, Paths, names_in, out_option
 from fastrec.cli.files import files_of, indexed
 from fastrec.cli.terminal import (
     counted,
@@ -30,12 +30,7 @@ def cache(
     paths: Paths,
     *,
     out: Annotated[
-        Path,
-        typer.Option(
-            *("--out", "-o"),
-            metavar="DIR",
-            help="Directory for the rows; pass it to Dataset.cache.",
-        ),
+        Path, out_option("Directory for the rows; pass it to Dataset.cache.", "DIR")
     ],
     features: Annotated[
         Path,
@@ -106,8 +101,6 @@ def _options(path: Path) -> dict[str, Any]:
 def _kept(directory: Path, n_rows: int) -> str:
     """Describe how many of `n_rows` rows a directory keeps, and their size."""
     parts = descriptions(directory)
-    n_kept, n_bytes = (
-        sum(part[name] for part in parts) for name in ("n_kept", "n_bytes")
-    )
+    n_kept, n_bytes = (sum(part[k] for part in parts) for k in ("n_kept", "n_bytes"))
     of_all = "all " if n_kept == n_rows else f"{n_kept:,} of "
     return f"{of_all}{counted(n_rows, 'row')}, {size(n_bytes)} on disk"

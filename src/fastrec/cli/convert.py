@@ -25,6 +25,7 @@ from fastrec.cli.arguments import (
     Where,
     compression_of,
     names_in,
+    out_option,
 )
 from fastrec.cli.files import (
     check_suffix,
@@ -63,12 +64,10 @@ def convert(
     *,
     out: Annotated[
         str,
-        typer.Option(
-            *("--out", "-o"),
-            metavar="OUT",
-            help="The output: a table if OUT ends in .parquet, .arrow or .feather; a "
-            "folder of images if OUT ends in /; shards if OUT contains {shard:05d} and "
-            "optionally {num_shards:05d}; otherwise a TFRecord file.",
+        out_option(
+            "The output: a table if OUT ends in .parquet, .arrow or .feather; a folder "
+            "of images if OUT ends in /; shards if OUT contains {shard:05d} and "
+            "optionally {num_shards:05d}; otherwise a TFRecord file."
         ),
     ],
     columns: Columns = None,

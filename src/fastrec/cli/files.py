@@ -44,9 +44,7 @@ def files_of(
     for path in map(os.path.expanduser, paths):
         if path == "-":
             if sys.stdin.isatty():
-                raise fr.Error(
-                    "cannot read stdin: it is a terminal; pipe a file into it"
-                )
+                raise fr.Error("cannot read stdin: it is a terminal; pipe a file to it")
             path = "/dev/stdin" if allows_pipes else _copied_stdin()
         files += expand(path, joins=joins, allows_pipes=allows_pipes)
     return files

@@ -13,7 +13,7 @@ import typer
 from typer import echo
 
 import fastrec as fr
-from fastrec.cli.arguments import Paths, Seed
+from fastrec.cli.arguments import Overwrite, Paths, Seed, out_option
 from fastrec.cli.files import files_of, local_output, reports_interrupt
 from fastrec.cli.records import PlacedRecord, message_of, sampled_records
 from fastrec.cli.terminal import counted, printable
@@ -32,12 +32,7 @@ _Pixels = npt.NDArray[Any]  # BGR
 def images(
     paths: Paths,
     *,
-    out: Annotated[
-        str,
-        typer.Option(
-            *("--out", "-o"), metavar="SHEET", help="A .png, .jpg or .webp file."
-        ),
-    ],
+    out: Annotated[str, out_option("A .png, .jpg or .webp file.", "SHEET")],
     column: Annotated[
         str | None,
         typer.Option(
@@ -56,9 +51,7 @@ def images(
     side: Annotated[
         int, typer.Option(metavar="PIXELS", min=16, max=1024, help="Size of each tile.")
     ] = 128,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing file.")
-    ] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a contact sheet of images from random records.
 

@@ -68,7 +68,5 @@ def text_of(data: bytes) -> str | None:
         text = codecs.getincrementaldecoder("utf-8")().decode(data)
     except UnicodeDecodeError:
         return None
-    is_text = all(
-        character.isprintable() or character in "\t\n\r" for character in text
-    )
+    is_text = all(c.isprintable() or c in "\t\n\r" for c in text)
     return text if is_text else None

@@ -15,7 +15,7 @@ import numpy as np
 import typer
 from typer import echo
 
-from fastrec.cli.arguments import AsJson, Overwrite, Paths
+from fastrec.cli.arguments import AsJson, Overwrite, Paths, out_option
 from fastrec.cli.files import local_output, opened, reports_interrupt
 from fastrec.cli.preview import preview
 from fastrec.cli.sql import Table
@@ -47,11 +47,7 @@ def query(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     out: Annotated[
         str | None,
-        typer.Option(
-            *("--out", "-o"),
-            metavar="OUT",
-            help="Write the rows to a file that ends in .parquet, .csv, .tsv or .jsonl.",
-        ),
+        out_option("Write the rows to a .parquet, .csv, .tsv or .jsonl file."),
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:

@@ -78,9 +78,7 @@ def report(
         counts, _ = indexed(files)
         ds = fr.open(files)
         if not len(ds):
-            raise fr.Error(
-                f"cannot report on {counted(len(files), 'file')}: no records"
-            )
+            raise fr.Error(f"no records in {counted(len(files), 'file')}")
         # Escape control characters in strings.
         environment = Environment(
             autoescape=True,
@@ -233,9 +231,7 @@ def _number(value: float) -> str:
 
 def _label_name(sample: _Sample) -> Any:
     """Guess the label column from the column names; None if no name matches."""
-    last = {
-        re.split("[/_]", as_text(name).lower())[-1]: name for name in sample.columns
-    }
+    last = {re.split("[/_]", as_text(k).lower())[-1]: k for k in sample.columns}
     for name in filter(None, map(last.get, _LABEL_NAMES)):
         codes = _codes(sample, name)
         if codes is not None and 1 <= codes.max() < _MAX_LABELS:
@@ -342,9 +338,8 @@ def _sheets(sample: _Sample, label: Any) -> Iterator[dict[str, Any]]:
     """Yield the template data of a contact sheet for each column of images."""
     for name, column in sample.columns.items():
         values = [sample.first(name, i) for i in range(len(column))]
-        images = [
-            i for i, x in enumerate(values) if isinstance(x, bytes) and image_format(x)
-        ]
+        is_image = [isinstance(x, bytes) and bool(image_format(x)) for x in values]
+        images = np.flatnonzero(is_image).tolist()
         chosen = images[:: max(1, len(images) // _MAX_PICTURES)][:_MAX_PICTURES]
         pictures = [
             (uri, "" if label is None else value_html(sample.first(label, i)))

@@ -22,6 +22,7 @@ from fastrec.cli.arguments import (
     Seed,
     Threads,
     compression_of,
+    out_option,
     size_in_bytes,
 )
 from fastrec.cli.files import (
@@ -64,15 +65,11 @@ _NoSync = Annotated[
 ]
 
 
-def _out(text: str) -> Any:
-    return typer.Option("--out", "-o", metavar="OUT", help=text)
-
-
 def shuffle(
     paths: _Inputs,
     *,
     out: Annotated[
-        str, _out('A file, or a pattern such as "train-{shard:05d}.tfrecord".')
+        str, out_option('A file, or a pattern such as "train-{shard:05d}.tfrecord".')
     ],
     num_shards: NumShards = None,
     seed: Seed = 0,
@@ -130,7 +127,7 @@ def reshard(
     *,
     out: Annotated[
         str,
-        _out(
+        out_option(
             'A pattern such as "train-{shard:05d}-of-{num_shards:05d}.tfrecord" for '
             "shards; a file, to join all files; or a directory (DIR/ or an existing one), "
             "to write each file under its own name."
@@ -191,7 +188,7 @@ def split(
     paths: _Inputs,
     *,
     out: Annotated[
-        str, _out('Pattern: "{part}.tfrecord" or "{part}-{shard:05d}.tfrecord".')
+        str, out_option('Pattern: "{part}.tfrecord" or "{part}-{shard:05d}.tfrecord".')
     ],
     parts: Annotated[
         str,

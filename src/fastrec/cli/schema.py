@@ -79,8 +79,6 @@ def _tf_io(name: str | bytes, spec: Any) -> str:
     """Return source code of the tf.io call for the inferred spec of column `name`."""
     is_known = isinstance(spec, _TF_SPECS) and isinstance(name, str)
     if not is_known or spec.key is not None:
-        raise fr.Error(
-            f"cannot express column {name!r} as a tf.io feature: fr.{spec!r}"
-        )
+        raise fr.Error(f"cannot write column {name!r} as a tf.io feature: fr.{spec!r}")
     shape = "" if isinstance(spec, fr.VarLen) else f"{list(spec.shape)}, "
     return f"tf.io.{type(spec).__name__}Feature({shape}{_TF_DTYPES[spec.dtype]})"

@@ -132,9 +132,8 @@ def _aggregated(
         for part, expression in zip("cmv", _PARTS[kind], strict=True)
     )
     relation = f"FROM (SELECT {parts} FROM (SELECT {read} FROM {source}))"
-    wanted = [
-        each.format(i) for i in range(len(columns)) for each in _AGGREGATES.values()
-    ]
+    n, expressions = len(columns), _AGGREGATES.values()
+    wanted = [each.format(i) for i in range(n) for each in expressions]
     [(n_rows, *values)] = table.rows(f"SELECT count(*), {', '.join(wanted)} {relation}")
     found = {}
     frequent: list[tuple[str, int, Any]] = []
@@ -160,13 +159,7 @@ def _aggregated(
 def cells(column: ColumnSummary) -> dict[str, str]:
     """Return the cells that show a column's summary, by table heading."""
     names = (
-        "count",
-        "n_not_finite",
-        "min",
-        "q50",
-        "max",
-        "avg",
-        "std",
+        *("count", "n_not_finite", "min", "q50", "max", "avg", "std"),
         "approx_unique",
     )
     common = column["common"][:_N_SHOWN]

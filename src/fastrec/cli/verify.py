@@ -15,7 +15,7 @@ import typer
 from typer import echo, secho
 
 import fastrec as fr
-from fastrec.cli.arguments import AsJson, Paths, RayAddress, Threads
+from fastrec.cli.arguments import AsJson, Paths, RayAddress, Threads, out_option
 from fastrec.cli.files import files_of, reports_interrupt
 from fastrec.cli.terminal import counted, print_json, printable, progress_bar, size
 from fastrec.on_error import lost
@@ -57,12 +57,10 @@ def repair(
     *,
     out: Annotated[
         Path,
-        typer.Option(
-            *("--out", "-o"),
-            metavar="OUT",
-            help="The output file if PATH is one file, otherwise the directory for "
-            "files of the same names. Existing files are never replaced. Output is not "
-            "compressed, and suffixes such as .gz are removed.",
+        out_option(
+            "The output file if PATH is one file, otherwise the directory for files of "
+            "the same names. Existing files are never replaced. Output is not "
+            "compressed, and suffixes such as .gz are removed."
         ),
     ],
     threads: Threads = None,
