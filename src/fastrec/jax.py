@@ -161,9 +161,7 @@ class ProcessShard:
         for device, (rows,) in indices.items():
             held.setdefault(device.process_index, set()).update(range(n_rows)[rows])
         if index not in held:
-            raise ValueError(
-                f"sharding must contain a device of this process, got {sharding}"
-            )
+            raise ValueError(f"sharding must have a device of this process: {sharding}")
         n = len(held[index])
         distinct = [set(range(begin, begin + n)) for begin in range(0, n_rows, n)]
         if not all(rows in distinct for rows in held.values()):

@@ -703,7 +703,7 @@ def test_unknown_files_and_tfrecords_are_refused(tmp_path: Path) -> None:
         open_source(tmp_path / "none.parquet")
     with pytest.raises(ValueError, match="at least one file"):
         open_source([])
-    with pytest.raises(ValueError, match="types= requires tables"):
+    with pytest.raises(ValueError, match="types= requires CSV"):
         open_source(tmp_path, types={"a": "int64"})
 
 

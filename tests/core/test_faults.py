@@ -223,7 +223,7 @@ def test_what_cannot_be_kept_of_many_files_is_one_line_of_the_log(
     with caplog.at_level("INFO", "fastrec"):
         assert len(fr.open(copies, index_dir=nowhere)) == 5 * N_RECORDS
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("cannot cache the indexes of 5 files: ")
+    assert line.startswith("cannot cache 5 indexes: ")
     assert nowhere in line
 
 

@@ -405,7 +405,7 @@ def test_images(tmp_path: Path) -> None:
         fr.SchemaError, match=r"images= must name .* 'label'; there are 'image"
     ):
         open_tfds(directory, images={"label": fr.Image((2, 2))})
-    with pytest.raises(fr.SchemaError, match="pass either images=, or the specs"):
+    with pytest.raises(fr.SchemaError, match="pass either images=, or all specs"):
         open_tfds(
             directory,
             images={"image": fr.Image((2, 2))},

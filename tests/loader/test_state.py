@@ -159,7 +159,7 @@ def test_a_missing_key_is_a_value_error(ds: Untyped, key: str) -> None:
 def test_an_object_that_is_not_a_state_is_a_value_error(
     ds: Untyped, garbage: Untyped
 ) -> None:
-    with pytest.raises(ValueError, match="state of a loader must be"):
+    with pytest.raises(ValueError, match="state must be a dict"):
         ds.loader(5).load_state_dict(garbage)
 
 

@@ -219,7 +219,7 @@ def test_an_unsupported_connector_is_named(tree: Untyped, message: str) -> None:
             features_dict(
                 {"a/b": tensor("int64"), "a": features_dict({"b": tensor("int8")})}
             ),
-            "must not have column 'a/b' twice",
+            "has column 'a/b' twice",
         ),
     ],
 )

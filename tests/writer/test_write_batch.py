@@ -783,14 +783,14 @@ def test_invalid_values_name_the_feature_and_a_hint(
         (IMAGES, fr.Raw((4, 4), "int8"), ValueError, r"\.astype\('int8'\)"),
         (IMAGES, fr.VarLen("int64"), ValueError, r"shape of VarLen.*got \(4, 4\)"),
         ([b"abc", b"ab"], fr.Raw((3,)), ValueError, "must have 3 bytes.*got 2 in row 1"),
-        ([[1, 2], [3]], fr.FixedLen((2,), "int64"), ValueError, r"got lengths \[1, 2\]"),
+        ([[1, 2], [3]], fr.FixedLen((2,), "int64"), ValueError, r"got \[1, 2\]"),
         ([[], []], fr.FixedLen((2,), "int64"), ValueError, r"shape of FixedLen.*got \(0,\)"),
         ([np.zeros(2), np.zeros(3)], fr.FixedLen((2,)), ValueError, "same shape"),
         ([1, None], fr.FixedLen((), "int64"), ValueError, "missing in row 1.*no default"),
         ([None, b"a"], fr.Raw((1,)), ValueError, "missing in row 0.*no default"),
         ([[1, 2], None], fr.Stack(["a", "b"]), ValueError, "row 1.*no default"),
         ([[1], [2]], fr.Stack(["a", "b"]), ValueError, r"shape of Stack.*got \(1,\)"),
-        ([[1, 2], [3]], fr.Stack(["a", "b"]), ValueError, r"got lengths \[1, 2\]"),
+        ([[1, 2], [3]], fr.Stack(["a", "b"]), ValueError, r"got \[1, 2\]"),
         ([[1], [2]], fr.Ragged("int64", [fr.Ragged.RowLengths("n")]), TypeError,
          "separate columns"),
     ],
@@ -947,7 +947,7 @@ def test_the_features_of_a_spec_may_be_written_separately(path: Path) -> None:
         writer.write_batch({"h": [1], "w": [2], b"image/label": [3]})
         with pytest.raises(
             ValueError,
-            match=r"feature 'size' is missing, and Stack\(\('h', 'w'\), 'int64'\)",
+            match=r"feature 'size' is missing and Stack\(\('h', 'w'\), 'int64'\)",
         ):
             writer.write({"h": 1, "image/label": 3})
     got = fr.open(path, features=features)[0:2]

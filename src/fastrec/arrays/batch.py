@@ -31,9 +31,7 @@ Row: TypeAlias = dict[str, Any]
 
 def n_rows(batch: Batch) -> int:
     """Return the number of rows of a batch."""
-    return next(
-        (len(column) for column in batch.values() if getattr(column, "shape", ())), 0
-    )
+    return next((len(c) for c in batch.values() if getattr(c, "shape", ())), 0)
 
 
 def row_of(batch: Batch, i: int) -> Row:

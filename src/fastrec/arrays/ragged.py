@@ -249,9 +249,8 @@ class RaggedArray(Rows):
         level: Array = self
         while isinstance(level, RaggedArray):
             lengths = level.lengths
-            within = np.arange(len(level.values)) - np.repeat(
-                level.row_splits[:-1], lengths
-            )
+            begins: NDArray[Any] = np.repeat(level.row_splits[:-1], lengths)
+            within = np.arange(len(level.values)) - begins
             indices = np.column_stack([np.repeat(indices, lengths, axis=0), within])
             shape.append(level._width(None))
             level = level.values

@@ -198,9 +198,8 @@ def parse_tensor(
         row = parse.parse_row(record, {"tensor": SerializedTensor()})
     except (DecodeError, SchemaError) as error:
         # Omit the location: this record exists only in memory.
-        raise type(error)(
-            f"cannot parse the tensor: {error.reason}", code=error.code
-        ) from None
+        reason = f"cannot parse the tensor: {error.reason}"
+        raise type(error)(reason, code=error.code) from None
     tensor = row["tensor"]
     is_strings = isinstance(tensor, (bytes, BytesArray))
     array = np.asarray(tensor, object if is_strings else None)

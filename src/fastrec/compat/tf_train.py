@@ -83,9 +83,8 @@ _pool.Add(text_format.Parse(_FILE, descriptor_pb2.FileDescriptorProto()))
 
 
 def _class_of(name: str) -> Any:
-    message = message_factory.GetMessageClass(
-        _pool.FindMessageTypeByName(f"tensorflow.{name}")
-    )
+    descriptor = _pool.FindMessageTypeByName(f"tensorflow.{name}")
+    message = message_factory.GetMessageClass(descriptor)
     message.__module__ = __name__  # for pickle
     return message
 

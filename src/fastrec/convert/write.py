@@ -260,9 +260,7 @@ def open_source(
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
     if kind == "images":
         if types:
-            raise ValueError(
-                f"types= requires tables (CSV, Parquet, Arrow), got {name}"
-            )
+            raise ValueError(f"types= requires CSV, Parquet or Arrow, got {name}")
         with extra("image", "reading folders of images"):
             from fastrec.convert.images import open_images
         return open_images(files, columns, skips=on_error == "skip")

@@ -111,9 +111,7 @@ def _weight(name: str, weight: Any) -> float:
             f"the weight of {name!r} must be a number, got {weight!r}"
         ) from None
     if not (value > 0 and math.isfinite(value)):
-        raise ValueError(
-            f"the weight of {name!r} must be positive and finite, got {value}"
-        )
+        raise ValueError(f"weight of {name!r} must be positive and finite, got {value}")
     return value
 
 

@@ -220,9 +220,8 @@ def read_records(
         return _batches(dataset, batch_size, num_threads)
     if dataset._source.files.pipes:  # each record as soon as it arrives
         return iter(dataset.records)
-    return itertools.chain.from_iterable(
-        _batches(dataset, _RECORDS_AT_ONCE, num_threads)
-    )
+    batches = _batches(dataset, _RECORDS_AT_ONCE, num_threads)
+    return itertools.chain.from_iterable(batches)
 
 
 def _batches(

@@ -118,9 +118,7 @@ def _selected(
     source = dataset._source.changed(
         lambda reading: dataclasses.replace(reading, record_counts=lengths)
     )
-    if all(
-        piece.end - piece.begin == n for piece, n in zip(pieces, lengths, strict=True)
-    ):
+    if all(p.end - p.begin == n for p, n in zip(pieces, lengths, strict=True)):
         return Dataset(source)
     if source.files.on_error != "raise":
         source.check_counts(allows_gaps=False)  # gaps would change record numbers
@@ -140,9 +138,7 @@ def _schema(
     schema, names = (None, None) if features is None else as_schema_or_names(features)
     if schema is not None:
         if images:
-            raise SchemaError(
-                "pass either images=, or the specs of all columns with features="
-            )
+            raise SchemaError("pass either images=, or all specs with features=")
         return schema
     columns = found.columns()
     chosen = expanded(columns if names is None else names, columns)

@@ -181,9 +181,8 @@ def of_kind(column: ColumnValues, kind: str) -> ColumnValues:
         return column
     if not column.has_values:
         none = np.zeros(0, _DTYPES[kind])
-        return ColumnValues(
-            column.name, column.key, kind, none, 0, present=column.present
-        )
+        names, present = (column.name, column.key), column.present
+        return ColumnValues(*names, kind, none, 0, present=present)
     if (column.kind, kind) == ("int64", "float"):
         return replace(column, kind=kind, values=column.values.astype(np.float32))
     raise ValueError(
@@ -250,9 +249,7 @@ def _check_complete(
     """Raise a ValueError if `row` lacks a feature whose spec has no default."""
     for name, spec in features.items():
         if name not in row and not _required(name, spec) <= keys.keys():
-            raise ValueError(
-                f"feature {name!r} is missing, and {spec!r} has no default"
-            )
+            raise ValueError(f"feature {name!r} is missing and {spec!r} has no default")
 
 
 # Convert arrays of rows to columns of the core.
@@ -270,9 +267,7 @@ def _encodable(
             "cannot write records as a feature; pass each record to Writer.write_record"
         )
     if not isinstance(spec, _WRITTEN):
-        raise TypeError(
-            f"cannot write a {spec!r}; write its features as separate columns"
-        )
+        raise TypeError(f"cannot write a {spec!r}; write its features as columns")
     if isinstance(spec, Image):
         if not isinstance(array, BytesArray):  # image files are written unchanged
             array = encoded_images(dense(array), spec)
@@ -305,9 +300,8 @@ def _encodable(
     parts: Any = [array]
     if isinstance(spec, Stack):
         parts = [parts[0][:, i] for i in range(len(keys))]
-    lists = (
-        _lists(name, key, part, present) for key, part in zip(keys, parts, strict=True)
-    )
+    pairs = zip(keys, parts, strict=True)
+    lists = (_lists(name, key, part, present) for key, part in pairs)
     return [_as_read(column, spec) for column in lists]
 
 
@@ -362,10 +356,8 @@ def _as_read(column: ColumnValues, spec: Spec) -> ColumnValues:
     """Convert a column to its spec's kind, and check that integers fit the dtype."""
     dtype = spec.dtype  # type: ignore[attr-defined]
     kind = kind_of(dtype)
-    if column.has_values and column.kind not in (
-        kind,
-        "int64" if kind == "float" else "",
-    ):
+    kinds = (kind, "int64" if kind == "float" else "")
+    if column.has_values and column.kind not in kinds:
         msg = f"values must be {kind}, as in {spec!r}, got {column.kind}"
         if (column.kind, kind) == ("float", "int64"):
             msg += '; convert them with .astype("int64")'
@@ -598,9 +590,7 @@ def dense(rows: Array) -> Any:
         return rows
     lengths = set(rows.lengths.tolist())
     if len(lengths) > 1:
-        raise ValueError(
-            f"rows must have equal lengths, got lengths {sorted(lengths)[:5]}"
-        )
+        raise ValueError(f"rows must have equal lengths, got {sorted(lengths)[:5]}")
     values = dense(rows.values)
     return reshaped(values, (len(rows), next(iter(lengths), 0), *values.shape[1:]))
 
@@ -623,11 +613,7 @@ def number_values(values: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         return "", np.zeros(0, np.int64)
     kind = _number_kind(values.dtype)
     if kind == "int64":
-        if (
-            values.dtype.kind == "u"
-            and values.itemsize == 8
-            and (values > _INT64_MAX).any()
-        ):
+        if values.dtype.str[1:] == "u8" and (values > _INT64_MAX).any():
             raise ValueError(_NOT_INT64)
         return kind, np.ascontiguousarray(values, np.int64)
     with np.errstate(over="ignore"):

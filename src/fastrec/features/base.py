@@ -270,9 +270,7 @@ class Spec:
     def _arguments(self, module: str) -> list[str]:
         """Return the repr's arguments as text; `module` is a prefix of class names."""
         cls: Any = type(self)
-        given = [
-            (getattr(self, name), name, default) for name, default in _parameters(cls)
-        ]
+        given = [(getattr(self, k), k, default) for k, default in _parameters(cls)]
         n = self._n_positional
         return [_text_of(value, module) for value, _, _ in given[:n]] + [
             f"{name}={_text_of(value, module)}"

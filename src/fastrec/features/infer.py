@@ -59,9 +59,8 @@ def infer(
             chosen = range(first, min(first + _CHUNK_RECORDS, n_sampled))
             # Use integers, because floats are inexact above 2**53.
             numbers = [i * n_records // n_sampled for i in chosen]
-            survey.add_records(
-                files, catalog, np.array(numbers, np.int64), skip_unreadable
-            )
+            at = np.array(numbers, np.int64)
+            survey.add_records(files, catalog, at, skip_unreadable)
         return n_sampled
 
     of = f"{n_sampled:,} of {n_records:,} records"

@@ -50,9 +50,8 @@ def absence(
     Each feature is reported once per dataset. `n_delivered` is the number of records
     that the epoch has delivered so far; by default, all decoded records count.
     """
-    absent = core.is_watching and core.take_absent(
-        n_delivered, n_delivered if is_end else None
-    )
+    n_records = n_delivered if is_end else None
+    absent = core.is_watching and core.take_absent(n_delivered, n_records)
     if not absent:
         return None
     columns = []

@@ -311,9 +311,8 @@ def _list_request(name: _Name, spec: Spec, *, has_lengths: bool = False) -> _Req
     if isinstance(spec, FixedLenSequence):  # all steps have one shape
         (column,) = of_values
         has_lengths = has_lengths or column.has_lengths
-        column = column._replace(
-            is_required=not spec.allow_missing, has_lengths=has_lengths
-        )
+        is_required = not spec.allow_missing
+        column = column._replace(is_required=is_required, has_lengths=has_lengths)
         return _Request(name, [column], [], spec._compose if has_lengths else None)
     # A column of step sizes follows the column of each list.
     sizes: dict[str, Any] = {"kind": "int64", "dtype": np.dtype(np.int64), "shape": ()}
@@ -585,9 +584,8 @@ def as_spec(name: str | bytes, feature: object) -> Spec:
             spec: Spec = cls(*values, **key)
             return spec
     except SchemaError as error:
-        raise SchemaError(
-            f"feature {name!r}: {error.reason}", code=error.code
-        ) from None
+        reason = f"feature {name!r}: {error.reason}"
+        raise SchemaError(reason, code=error.code) from None
     except AttributeError:
         pass  # an unrelated class with the same name
     if kind == "Feature" and "dali" in type(feature).__module__:

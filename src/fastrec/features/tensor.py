@@ -161,9 +161,8 @@ def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8
     little = np.ascontiguousarray(rows if np.little_endian else rows.byteswap())
     memory = little.reshape(len(rows), math.prod(shape)).view(np.uint8)
     head = np.frombuffer(tensor_prefix(rows.dtype, shape), np.uint8)
-    return np.concatenate(
-        [np.broadcast_to(head, (len(rows), len(head))), memory], axis=1
-    )
+    heads = np.broadcast_to(head, (len(rows), len(head)))
+    return np.concatenate([heads, memory], axis=1)
 
 
 def tensor_prefix(dtype: np.dtype[Any], shape: Sequence[int]) -> bytes:

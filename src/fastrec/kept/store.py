@@ -441,9 +441,7 @@ class _Files:
     ) -> tuple[_core.RowColumns, list[PartType]]:
         """Return a reader of the table for some columns, and the parts of the columns."""
         if names not in self._readers:
-            types = [
-                each for each in self._types if names is None or each.column in names
-            ]
+            types = [t for t in self._types if names is None or t.column in names]
             offsets: Any = self._table.fields
             fields = [(each.key, offsets[each.stem][1], *each.field) for each in types]
             file = self._rows

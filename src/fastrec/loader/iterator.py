@@ -211,9 +211,8 @@ class BatchIterator(Iterator[Any]):
             self._warnings.append(advice)
         source: Source = decoder.next
         transformed = self._transformed = None
-        progress.times.n_transforming = min(
-            options.n_transforming, options.n_in_transform_pool
-        )
+        n_transforming = min(options.n_transforming, options.n_in_transform_pool)
+        progress.times.n_transforming = n_transforming
         is_streamed = options.source.files.is_streamed
         progress.times.is_decoding_ahead = is_streamed or options.num_threads > 0
         if self._transform_pool is not None:
@@ -252,9 +251,8 @@ class BatchIterator(Iterator[Any]):
         self.close()
         if at.n_skipped:
             n_skipped = counted(at.n_skipped, "record")
-            _log.warning(
-                "skipped %s in epoch %d (see loader.report)", n_skipped, at.epoch
-            )
+            text = "skipped %s in epoch %d (see loader.report)"
+            _log.warning(text, n_skipped, at.epoch)
         return True
 
     def _watch(self, at: Cursor, delivered: Delivered | None) -> None:

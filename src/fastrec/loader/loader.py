@@ -612,9 +612,8 @@ class Loader(Generic[B]):
         """Return the result of the transforms for a batch of no rows."""
         source, none = self._options.source, np.empty(0, np.int64)
         readings, _ = source.readings()
-        columns = _core.parse_examples(
-            readings[0].record_schema._bind(), self._pool, []
-        )
+        schema = readings[0].record_schema
+        columns = _core.parse_examples(schema._bind(), self._pool, [])
         parts = [(0, columns, None if len(readings) == 1 else none)]
         info = BatchInfo(self.seed, self.epoch, self.step, none, none)
         batch, _ = self._options.collator()(parts, source.with_steps(info))

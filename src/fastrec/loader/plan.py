@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -121,9 +121,7 @@ class Planner:
     global_batch_size: int = field(init=False, default=1)
     # The files of each rank, if ranks read whole compressed files.
     files_of_ranks: list[list[int]] | None = field(init=False, default=None)
-    _plans: dict[tuple[int, int, int, int], EpochPlan] = field(
-        init=False, default_factory=dict
-    )
+    _plans: dict[tuple[int, ...], EpochPlan] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.shuffle = as_shuffle(self.shuffle)
@@ -235,10 +233,7 @@ class Planner:
         if self.batches is not None:
             order = {"batches": True}
         elif isinstance(shuffle, Blocks):
-            order["shuffle"] = {
-                "block_bytes": shuffle.block_bytes,
-                "lanes": shuffle.lanes,
-            }
+            order["shuffle"] = asdict(shuffle)
         elif isinstance(shuffle, Window):
             order["shuffle"] = {
                 "window": shuffle.n,
@@ -302,9 +297,7 @@ class Planner:
     def _check_shared(self, n_rows: int, what: str) -> None:
         """Raise a ValueError if a rank would get no rows, so its loss would be NaN."""
         if 0 < n_rows < self.rank.world_size and not self.pad_last:
-            hint = (
-                "pad_last=True" if self.is_listed else "drop_last=True or pad_last=True"
-            )
+            hint = "drop_last=True or " * (not self.is_listed) + "pad_last=True"
             raise ValueError(
                 f"{what} has {n_rows} rows for {self.rank.world_size} ranks, so some "
                 f"ranks would get none; pass {hint}"
@@ -356,11 +349,8 @@ class Planner:
 
     def _plan_of_batches(self, batches: Batches, seed: int, epoch: int) -> EpochPlan:
         """Return a plan whose steps are the batches from ``batches(seed, epoch)``."""
-        rank, world_size, n_records = (
-            self.rank.rank,
-            self.rank.world_size,
-            len(self.source),
-        )
+        rank, world_size = self.rank.rank, self.rank.world_size
+        n_records = len(self.source)
         if isinstance(batches, BatchesOf) and batches.n_records != n_records:
             raise ValueError(
                 f"batches= is for {batches.n_records:,} records, but the dataset has "
@@ -378,9 +368,8 @@ class Planner:
         groups = batches.groups if isinstance(batches, BatchesOf) else None
         if world_size == 1 or groups is None:
             if world_size > 1 and arrays:
-                self._check_shared(
-                    min(map(len, arrays)), "a batch of batches(seed, epoch)"
-                )
+                n = min(map(len, arrays))
+                self._check_shared(n, "a batch of batches(seed, epoch)")
             grid = _core.StepGrid(
                 n_positions=len(records),
                 batch_size=1,

@@ -151,9 +151,7 @@ def checked_state(state: object) -> dict[str, Any]:
         )
     if not isinstance(state, Mapping) or set(state) != set(keys):
         given = list(state) if isinstance(state, Mapping) else type(state).__name__
-        raise ValueError(
-            f"state of a loader must be a dict with the keys {keys}, got {given}"
-        )
+        raise ValueError(f"state must be a dict with the keys {keys}, got {given}")
     values: dict[str, Any] = {}
     for name, kind in _STATE.items():
         value = state[name]

@@ -124,9 +124,7 @@ def read_tfrecords(
         dataset = source if features is None else source.with_features(features)
     if columns is not None:
         dataset = dataset.select_columns(columns)
-    if not (
-        shuffle is None or shuffle == "files" or isinstance(shuffle, FileShuffleConfig)
-    ):
+    if shuffle not in (None, "files") and not isinstance(shuffle, FileShuffleConfig):
         raise ValueError(
             f'shuffle must be None, "files" or a FileShuffleConfig, got {shuffle!r}'
         )

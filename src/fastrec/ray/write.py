@@ -128,9 +128,8 @@ def write_tfrecords(
             f"dataset must be a ray.data.Dataset, got {type(given).__name__}"
         )
     name = os.fsdecode(path)
-    names = ShardNames(
-        name if is_remote(name) else os.path.abspath(name), storage_options
-    )
+    located = name if is_remote(name) else os.path.abspath(name)
+    names = ShardNames(located, storage_options)
     if not names.is_pattern:
         raise ValueError(
             'path must be a shard pattern such as "train-{shard:05d}.tfrecord", '
@@ -191,9 +190,7 @@ class TFRecordsDatasink(Datasink):
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> _Written:
         """Write the blocks of a task; return its index, record count and files."""
         tables = (BlockAccessor.for_block(block).to_arrow() for block in blocks)
-        batches = (
-            batch for table in tables for batch in table.to_batches() if len(batch)
-        )
+        batches = (b for table in tables for b in table.to_batches() if len(b))
         first = next(batches, None)
         if first is None:
             return ctx.task_idx, 0, []

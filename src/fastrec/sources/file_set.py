@@ -419,14 +419,13 @@ class FileSet:
                     opened = self.table, begin  # an epoch finds the bytes in memory
                 parts.append(part._scan(here, has_crcs=is_streamed, opened=opened))
                 begin = end
-            if self._joined is None or any(
-                map(operator.is_not, parts, self._joined[0])
-            ):
+            joined = self._joined
+            if joined is None or any(map(operator.is_not, parts, joined[0])):
                 whole = parts[0] if len(parts) == 1 else _core.Indexes.joined(parts)
-                self._joined = parts, whole
+                joined = self._joined = parts, whole
                 if self._table is not None and not self.is_streamed:
                     self._table.expect(whole)
-            return self._joined[1]
+            return joined[1]
 
     def _scan(
         self,

@@ -32,9 +32,8 @@ _LOG_AFTER_SECONDS = 5.0
 
 # Other users may have write access to the directory, so opening a lock file must not
 # block on a FIFO or follow a link.
-_SAFE_FLAGS = sum(
-    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
-)
+_FLAG_NAMES = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
+_SAFE_FLAGS = sum(getattr(os, name, 0) for name in _FLAG_NAMES)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)
 
 # A forked child closes these files, because open files stay locked.
@@ -111,9 +110,8 @@ def builder_lock(
     """
     import hashlib
 
-    number = int.from_bytes(
-        hashlib.sha256(os.fsencode(target.name)).digest()[:2], "big"
-    )
+    digest = hashlib.sha256(os.fsencode(target.name)).digest()
+    number = int.from_bytes(digest[:2], "big")
     return held_lock(target.parent / f".lock-{number % _N_LOCKS:02d}", is_cancelled)
 
 

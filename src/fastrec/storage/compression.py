@@ -89,9 +89,8 @@ def contents_of(
         return [CONTENTS[compression]] * len(files)
     if any(isinstance(path, (RemotePath, PipePath)) for path in files):
         return asked_in_threads(content_of, files)
-    looks_like = _core.recognize_files(
-        os.fsencode("\0".join(files)), _DETECTION_THREADS
-    )
+    names = os.fsencode("\0".join(files))
+    looks_like = _core.recognize_files(names, _DETECTION_THREADS)
     contents: list[Content] = ["plain"] * len(files)
     for i in np.flatnonzero(looks_like).tolist():
         contents[i] = content_of(files[i])

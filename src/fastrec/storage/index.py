@@ -523,9 +523,7 @@ class FileIndexes:
         except OSError as error:
             if self._place.must_keep:
                 raise
-            _log.info(
-                "cannot cache the indexes of %d files: %s", len(self._paths), error
-            )
+            _log.info("cannot cache %d indexes: %s", len(self._paths), error)
         else:
             for merged in scattered:
                 with contextlib.suppress(OSError):

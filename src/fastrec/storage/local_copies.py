@@ -91,9 +91,7 @@ def local_copies(
     run = _Copying(Path(cache_dir), expansion_max, cache_bytes)
     stems = {i: run.stem(files[i]) for i in copied}
     mark = run.begin({*stems.values()})
-    complete = {
-        file.stem: file.path for file in _files(run.directory, is_complete=True)
-    }
+    complete = {f.stem: f.path for f in _files(run.directory, is_complete=True)}
     copies = {i: complete.get(stem) for i, stem in stems.items()}
     for path in filter(None, copies.values()):
         with contextlib.suppress(OSError):  # keep the modification time for indexes
@@ -202,9 +200,7 @@ def _unused(directory: Path) -> list[_File]:
     except OSError as error:
         _log.info("cannot delete files in %s: %s", printable(directory), error)
         return []
-    return [
-        file for file in _files(directory) if used.isdisjoint((file.stem, file.version))
-    ]
+    return [f for f in _files(directory) if used.isdisjoint((f.stem, f.version))]
 
 
 class _Copying:

@@ -440,9 +440,8 @@ def pieces(
         while begin < size or tasks:
             while begin < size and len(tasks) < _PIECES_AHEAD:
                 end = min(size, begin + (_PIECE_BYTES if begin else _FIRST_PIECE_BYTES))
-                tasks.append(
-                    pool.submit(partial(fetch, path, begin, end, version, own))
-                )
+                task = partial(fetch, path, begin, end, version, own)
+                tasks.append(pool.submit(task))
                 begin = end
             yield tasks.popleft().result()
     finally:

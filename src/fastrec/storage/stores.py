@@ -277,9 +277,8 @@ class Store:
         The request names a key instead of a token. So no key is lost if a page is cut
         off or a request is repeated, and one request can skip a large subdirectory.
         """
-        pages = self._reading.list(
-            prefix or None, offset=after or None, chunk_size=_PAGE_KEYS
-        )
+        page = {"offset": after or None, "chunk_size": _PAGE_KEYS}
+        pages = self._reading.list(prefix or None, **page)
         entries = [_obstore_entry(meta) for meta in next(iter(pages), [])]
         more = ""
         if len(entries) >= _PAGE_KEYS:
@@ -423,10 +422,8 @@ class Store:
         """Translate an error of obstore or fsspec to an OSError or a TransientError."""
         if isinstance(error, OSError) and error.errno == errno.ENOTSUP:
             return OSError(error.errno, error.strerror, url)
-        status, names = (
-            _status_of(error),
-            [kind.__name__ for kind in type(error).__mro__],
-        )
+        status = _status_of(error)
+        names = [kind.__name__ for kind in type(error).__mro__]
         text = f"{' '.join(names)} HTTP {status}: {error}"
         failure = next(_FAILURES[key] for key in _FAILURES if re.search(key, text))
         number, _, reason = failure.partition(": ")
@@ -589,9 +586,7 @@ def _named_like_obstore(options: StorageOptions, scheme: str) -> dict[str, Any]:
         if value is None:
             continue
         if own != name and given.get(own) is not None:
-            raise ValueError(
-                f"storage_options must not contain both {name!r} and {own!r}"
-            )
+            raise ValueError(f"storage_options must not have both {name!r} and {own!r}")
         (client if _CLIENT_NAMES.fullmatch(own) else named)[own] = value
     for name, value in client.items():
         if name.endswith("timeout") and isinstance(value, (int, float)):

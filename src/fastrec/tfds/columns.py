@@ -74,9 +74,7 @@ def columns_of(tree: object) -> dict[str, StoredColumn]:
                 f"features.json must describe a FeaturesDict, got {column.connector}"
             )
         if column.name in columns:
-            raise SchemaError(
-                f"features.json must not have column {column.name!r} twice"
-            )
+            raise SchemaError(f"features.json has column {column.name!r} twice")
         columns[column.name] = column
     return columns
 

@@ -133,9 +133,8 @@ def loader(
     elif target.type != "cpu":
         conversion = Conversion(partial(_moved, device=target, ragged=ragged))
     else:
-        conversion = Conversion(
-            partial(_pinned if pin_memory else tensors, ragged=ragged)
-        )
+        convert = _pinned if pin_memory else tensors
+        conversion = Conversion(partial(convert, ragged=ragged))
     conversion = dataclasses.replace(conversion, announce=Announcer())
     result = with_conversion(loader, conversion)
     if pin_memory and target.type in ("cpu", "cuda"):

@@ -64,9 +64,8 @@ def share(
     tasks = []
     n_most = per_thread * (threads.n_threads + 1)
     for function, n in functions:
-        bounds = (
-            [n * i // min(n, n_most) for i in range(min(n, n_most) + 1)] if n else []
-        )
+        parts = min(n, n_most)
+        bounds = [n * i // parts for i in range(parts + 1)] if n else []
         for part in itertools.pairwise(bounds):
             tasks.append(threads.submit(functools.partial(function, *part)))
     for task in tasks:

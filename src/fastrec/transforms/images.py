@@ -124,9 +124,8 @@ class ImageDecoder:
         size = _core.image_size(data)
         if size is None:
             looks = _core.describe_foreign(data) or f"{data.size} bytes"
-            raise SchemaError(
-                f"must be a JPEG, PNG or WebP image, got {looks}", code="image"
-            )
+            reason = f"must be a JPEG, PNG or WebP image, got {looks}"
+            raise SchemaError(reason, code="image")
         width, height = size
         if not width or not height:
             raise SchemaError(

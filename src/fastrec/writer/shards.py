@@ -126,9 +126,8 @@ class ShardWriter:
             or (names.is_pattern and bool(self._replaced))
         )
         if self._replaced and not (append or options.overwrite):
-            raise FileExistsError(
-                errno.EEXIST, os.strerror(errno.EEXIST), self._replaced[0]
-            )
+            reason = os.strerror(errno.EEXIST)
+            raise FileExistsError(errno.EEXIST, reason, self._replaced[0])
         if is_alone:
             names.remove_leftovers()
         is_appended = append and bool(self._replaced)
@@ -253,9 +252,8 @@ class ShardWriter:
             path, target = self._paths(number, len(files))
             output = OutputFile(path, file, overwrite=self._options.overwrite)
             no_records = np.zeros(1, np.uint64)
-            self._shards.append(
-                _Shard(number, output, target, self._options, no_records)
-            )
+            shard = _Shard(number, output, target, self._options, no_records)
+            self._shards.append(shard)
 
     # Closing.
 

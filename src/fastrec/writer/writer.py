@@ -219,9 +219,8 @@ class Writer:
             self._shards = begin()
         _writers[weakref.ref(self, _writers.pop)] = key
         self._pool = _core.BlockPool(_IDLE_BYTES)
-        self._buffers = [
-            _core.FrameBuffer(self._pool) for _ in range(self._n_lanes or 1)
-        ]
+        lanes = range(self._n_lanes or 1)
+        self._buffers = [_core.FrameBuffer(self._pool) for _ in lanes]
         self._spread = np.zeros(2, np.int64)  # records and bytes not in `_buffers`
         self._order = _core.FeatureOrder()
         self._sequence_order = _core.SequenceOrder()
@@ -337,9 +336,8 @@ class Writer:
         if self._features:
             context = row_of_lists(context, self._features)
         lists = {} if feature_lists is None else feature_lists
-        self._add(
-            lambda buffer: buffer.add_sequence(context, lists, self._sequence_order)
-        )
+        order = self._sequence_order
+        self._add(lambda buffer: buffer.add_sequence(context, lists, order))
 
     def close(self) -> None:
         """Complete and publish the remaining files; further calls do nothing.
