@@ -128,12 +128,18 @@ def test_the_keys_of_the_report_are_documented(file: Path) -> None:
 # Damaged files, compared with the oracle.
 
 
+def values(check: FileCheck) -> dict[str, object]:
+    """The fields of a check, which compare equal also if they contain errors."""
+    damaged = [(span.region, span.bit) for span in check.damaged]
+    return {**vars(check), "damaged": damaged}
+
+
 def check(path: Path, data: bytes) -> FileCheck:
     """Compare the result with the oracle, which does not repair headers."""
     path.write_bytes(data)
     found = examine(path)
     for n_threads, piece_bytes in ((1, 40), (3, 150)):
-        assert examine(path, n_threads, piece_bytes) == found
+        assert values(examine(path, n_threads, piece_bytes)) == values(found)
     if any(damaged.bit is not None for damaged in found.damaged):
         return found
     want = gaps_and_frames(data, "resync")
@@ -540,11 +546,12 @@ def test_results_do_not_depend_on_threads_and_pieces(tmp_path: Path) -> None:
         path = tmp_path / f"{number}"
         path.write_bytes(gzip.compress(data) if number % 7 == 6 else data)
         paths.append(str(path))
-    want = list(check_files(paths, 1))
-    assert [found.path for found in want] == paths
-    assert any(found.damaged for found in want)
+    want = list(map(values, check_files(paths, 1)))
+    assert [found["path"] for found in want] == paths
+    assert any(found["damaged"] for found in want)
     for n_threads, piece_bytes in itertools.product((1, 2, 5), (64, 1000, None)):
-        assert list(check_files(paths, n_threads, piece_bytes=piece_bytes)) == want
+        found = check_files(paths, n_threads, piece_bytes=piece_bytes)
+        assert list(map(values, found)) == want
 
 
 def test_progress_reaches_the_size_of_the_files(file: Path) -> None:

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from fastrec import _core
 from fastrec.errors import Error
-from fastrec.on_error import SkippedRegion, SkippedSpan
+from fastrec.on_error import SkippedSpan
 from fastrec.storage.compression import Content, content_of
 from fastrec.storage.index import renew_stale
 from fastrec.storage.paths import local_head, version_of
@@ -43,25 +43,13 @@ _NOT_SEARCHED = (
 )
 
 
-@dataclass(frozen=True)
-class DamagedRegion:
-    """A damaged region of a file, or of the content of a compressed file.
-
-    If the region is a record whose header has one flipped bit, the record can be
-    repaired. `bit` is then 0 to 95: bit ``bit % 8`` of byte ``bit // 8`` of the header.
-    Otherwise, `bit` is None, and the records in the region are lost.
-    """
-
-    region: SkippedRegion
-    bit: int | None = None
-
-
 @dataclass
 class FileCheck:
     """The result of checking one file.
 
     `content_bytes` is the number of uncompressed bytes read. `n_records` counts records
-    whose checksums match, including repaired ones. `damaged` is sorted by offset.
+    whose checksums match, including repaired ones. `damaged` is sorted by offset; the
+    records in it are lost, except those with a flipped `bit`, which can be repaired.
     `unreadable` is the reason why the file cannot be read, or "". `had_stale_index` is
     True if the cached index did not match the file and was rebuilt.
     """
@@ -71,7 +59,7 @@ class FileCheck:
     n_bytes: int = 0
     content_bytes: int = 0
     n_records: int = 0
-    damaged: list[DamagedRegion] = field(default_factory=list)
+    damaged: list[SkippedSpan] = field(default_factory=list)
     unreadable: str = ""
     had_stale_index: bool = False
 
@@ -170,27 +158,28 @@ def _read_in_order(
 def _end(check: FileCheck, n_records: int, findings: Sequence[SkippedSpan]) -> None:
     """Set the record count and the damage in `check`, and rebuild a stale index."""
     check.n_records = n_records
-    check.damaged = [_damaged_region(each, check) for each in findings]
+    check.damaged = [*findings]
+    for each in findings:
+        _explain(each, check)
     lost = [each.records for each in findings if each.bit is None]
     total = None if None in lost else n_records + sum(filter(None, lost))
     check.had_stale_index = renew_stale(check.path, check.content, total)
 
 
-def _damaged_region(span: SkippedSpan, check: FileCheck) -> DamagedRegion:
-    begin, end, records, bit = span.begin, span.end, span.records, span.bit
-    reason = span.error.reason
+def _explain(span: SkippedSpan, check: FileCheck) -> None:
+    """Add the path to the error of a damaged region, and advice to its reason."""
+    begin, end, error, records, _, bit = span
+    error.path = check.path
     if end is None:  # later records may be intact
-        reason += _NOT_SEARCHED
+        error.reason += _NOT_SEARCHED
     elif records is None and end < check.content_bytes:
-        reason += _SEARCHED
+        error.reason += _SEARCHED
     is_whole_file = records is None and begin == 0 and check.n_records == 0
-    if is_whole_file and check.content == "plain" and "looks like" not in reason:
-        reason += _format_hint(check.path)
+    if is_whole_file and check.content == "plain" and "looks like" not in error.reason:
+        error.reason += _format_hint(check.path)
     if bit is not None:
-        reason += (
-            f"; one bit was flipped, bit {bit % 8} of byte {bit // 8} of the header"
-        )
-    return DamagedRegion(SkippedRegion(check.path, begin, end, reason, records), bit)
+        place = f"bit {bit % 8} of byte {bit // 8} of the header"
+        error.reason += f"; one bit was flipped, {place}"
 
 
 def _format_hint(path: str) -> str:

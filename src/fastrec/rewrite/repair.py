@@ -42,8 +42,8 @@ def copy_intact(
 
 def _intact_bytes(check: FileCheck) -> Iterator[bytes]:
     """Yield the bytes of a file without damaged regions, and with repaired headers."""
-    begins = [each.region.begin for each in check.damaged]
-    ends = [each.region.end for each in check.damaged]
+    begins = [each.begin for each in check.damaged]
+    ends = [each.end for each in check.damaged]
     stops = [check.content_bytes if end is None else end for end in ends]
     size = begins[-1] if None in ends else check.content_bytes
     offset = 0  # in the uncompressed content
