@@ -207,7 +207,6 @@ def _repair(path: str) -> str:
 # Recognize files of other formats, and advise how to read them.
 
 _PIECE_BYTES = 1 << 20
-_GZIP = b"\x1f\x8b\x08"
 _HEAD_BYTES = 512  # a tar file has its magic at byte 257
 _CONVERT = "run: fastrec convert FILE --out OUT"
 _EXTRACT = "extract its files"
@@ -220,17 +219,9 @@ _MAGIC: list[tuple[bytes, str, str]] = [
     (b"ARROW1", "an Arrow file", _CONVERT),
     (b"\x93NUMPY", "a .npy file", "read it with NumPy, and write it with fr.write"),
     (b"PK\x03\x04", "a zip or .npz file", _EXTRACT),
-    (
-        b"\x89HDF\r\n\x1a\n",
-        "an HDF5 file",
-        "read it with h5py, and write it with fr.write",
-    ),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "read it with h5py; use fr.write"),
     (b"SEQ", "a Hadoop SequenceFile", "write it as TFRecord with spark-tfrecord"),
-    (
-        b"\x83\xafp\xd1\r\x88J?",
-        "a Riegeli or ArrayRecord file",
-        "read it with its library",
-    ),
+    (b"\x83\xafp\xd1\r\x88J?", "a Riegeli or ArrayRecord file", "use its library"),
     (b"\x28\xb5\x2f\xfd", "a Zstandard file", _DECOMPRESS),
     (b"\xff\x06\0\0sNaPpY", "a Snappy file", _DECOMPRESS),
     (b"\xfd7zXZ\0", "an xz file", _DECOMPRESS),
@@ -267,7 +258,7 @@ def advice_about(path: str, offset: int) -> str:
             "interrupted copy: copy it again"
             + (", or recover the earlier records with fastrec repair" if offset else "")
         )
-    return _advice_at_begin(head) if not offset else _advice_behind_records(head)
+    return "" if offset else _advice_at_begin(head)
 
 
 def _advice_at_begin(head: bytes) -> str:
@@ -281,17 +272,6 @@ def _advice_at_begin(head: bytes) -> str:
     if not any(head[:64]):
         return "The file begins with zeros, as if it was never written: copy it again"
     return ""
-
-
-def _advice_behind_records(head: bytes) -> str:
-    import zlib  # slow to import, and used for errors only
-
-    try:  # a damaged length may equal the GZIP magic bytes
-        is_gzip = head.startswith(_GZIP) and zlib.decompressobj(31).decompress(head)
-    except zlib.error:
-        return ""
-    gzip = "GZIP data follows plain records: store them in separate files"
-    return gzip if is_gzip else ""
 
 
 for _class in (Error, CorruptionError, DecodeError, SchemaError, LimitError):
