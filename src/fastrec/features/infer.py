@@ -106,13 +106,12 @@ def _inferred(
     except DecodeError as error:
         if not survey.foreign or has_values():
             is_what = f"looks like {survey.foreign}" if survey.foreign else "is damaged"
-            raise DecodeError(
+            error.reason = (
                 "cannot infer a schema: other records are Examples, but this record "
                 f"{is_what} ({error.reason}); pass features=, or "
-                'read bytes with features={"record": fr.Record()}',
-                *(error.path, error.record, error.offset, error.feature),
-                code=error.code,
-            ) from None
+                'read bytes with features={"record": fr.Record()}'
+            )
+            raise
         n_sampled, of = 1, "the first record"
     n_records = survey.n_records
     if survey.foreign and not has_values():

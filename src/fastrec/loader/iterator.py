@@ -382,12 +382,9 @@ def _check_limit(
     _, error, note = rows[max(0, max_errors - n_before)]
     limit = f"cannot skip or mask more rows: max_errors={max_errors}"
     if isinstance(error, Error):
-        raise type(error)(
-            f"{error.reason}; {limit}",
-            *(error.path, error.record, error.offset, error.feature),
-            code=error.code,
-        )
-    if note:
-        add_note(error, note)
-    add_note(error, limit)
+        error.reason += f"; {limit}"
+    else:
+        if note:
+            add_note(error, note)
+        add_note(error, limit)
     raise error
