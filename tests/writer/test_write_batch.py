@@ -792,7 +792,7 @@ def test_invalid_values_name_the_feature_and_a_hint(
         ([[1], [2]], fr.Stack(["a", "b"]), ValueError, r"shape of Stack.*got \(1,\)"),
         ([[1, 2], [3]], fr.Stack(["a", "b"]), ValueError, r"got \[1, 2\]"),
         ([[1], [2]], fr.Ragged("int64", [fr.Ragged.RowLengths("n")]), TypeError,
-         "separate columns"),
+         "as columns"),
     ],
 )  # fmt: skip
 def test_values_that_do_not_fit_their_spec_are_refused(

@@ -165,10 +165,9 @@ def reshard(
         )
     if not n_limits and not is_directory and ShardNames(out).is_pattern:
         max_shard_bytes = _DEFAULT_SHARD_BYTES
+    shard = max_shard_bytes, max_shard_records
     options = _shard_options(
-        *(out, compression, level, overwrite, no_sync, threads),
-        max_bytes=max_shard_bytes,
-        max_records=max_shard_records,
+        out, compression, level, overwrite, no_sync, threads, shard
     )
     files = files_of(paths, joins=not is_directory)
     if is_directory:
@@ -215,10 +214,9 @@ def split(
     """
     if "{shard" in out and max_shard_bytes is None and max_shard_records is None:
         max_shard_bytes = _DEFAULT_SHARD_BYTES
+    shard = max_shard_bytes, max_shard_records
     options = _shard_options(
-        *(out, compression, level, overwrite, no_sync, threads),
-        max_bytes=max_shard_bytes,
-        max_records=max_shard_records,
+        out, compression, level, overwrite, no_sync, threads, shard
     )
     fractions = _fractions(parts)
     names = [ShardNames(copy.part_path(out, part)) for part in fractions]
@@ -241,7 +239,7 @@ def _shard_options(
     overwrite: bool,
     no_sync: bool,
     threads: int | None,
-    **limits: Any,
+    shard: tuple[int | None, int | None] = (None, None),
 ) -> ShardOptions:
     if level is not None and compression is Compression.NONE:
         raise typer.BadParameter(
@@ -249,12 +247,11 @@ def _shard_options(
         )
     check_suffix(out, compression)
     return ShardOptions(
-        overwrite=overwrite,
+        *(overwrite, *shard),
         compression=compression_of(compression),
         level=-1 if level is None else level,
         sync=not no_sync,
         n_threads=threads or default_num_threads(),
-        **limits,
     )
 
 
