@@ -24,7 +24,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fastrec as fr
@@ -32,23 +31,11 @@ from campaigns.killed_caches import kept_dataset
 from children import SEED, n_runs, run_campaign, run_python
 from columns import Untyped, Write, open_dataset
 from fastrec.kept import store
-from kept_rows import exactly
+from kept_rows import exactly, with_rows_of_every_kind
 from numbered import SPEC, N, record, write_files
 from oracle import tfrecord_file
 
 ALONE: dict[str, Any] = {"num_threads": 0, "transform_threads": 0}
-
-
-def with_rows_of_every_kind(batch: dict[str, Any]) -> dict[str, Any]:
-    n, rows = batch["n"], np.arange(len(batch["n"]))
-    nested = [[[i] * 2, [], [i]] for i in n.tolist()]
-    return {
-        **batch,
-        "large": (n[:, np.newaxis] + np.arange(5)).astype("float32"),
-        "nested": fr.RaggedArray.from_list(nested),
-        "sparse": fr.SparseArray(np.column_stack([rows, n % 4]), n, (len(n), 4)),
-        "pairs": fr.BytesArray.from_list([[b"a" * i, b"b"] for i in n.tolist()]),
-    }
 
 
 @pytest.fixture

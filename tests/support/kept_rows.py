@@ -35,3 +35,16 @@ def exactly(batches: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     except fr.Error as error:
         found.append({"error": (type(error).__name__, str(error))})
     return found
+
+
+def with_rows_of_every_kind(batch: dict[str, Any]) -> dict[str, Any]:
+    """Add columns of every kind that can be kept."""
+    n, rows = batch["n"], np.arange(len(batch["n"]))
+    nested = [[[i] * 2, [], [i]] for i in n.tolist()]
+    return {
+        **batch,
+        "large": (n[:, np.newaxis] + np.arange(5)).astype("float32"),
+        "nested": fr.RaggedArray.from_list(nested),
+        "sparse": fr.SparseArray(np.column_stack([rows, n % 4]), n, (len(n), 4)),
+        "pairs": fr.BytesArray.from_list([[b"a" * i, b"b"] for i in n.tolist()]),
+    }
