@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <exception>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -21,17 +20,17 @@ void in_threads(std::size_t n, const Work& work) {
       failures[i] = std::current_exception();
     }
   };
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < n; ++i) {
-      try {
-        threads.emplace_back(run, i);
-      } catch (const std::system_error&) {
-        run(i);  // the system cannot create more threads
-      }
+  std::vector<std::thread> threads;  // Apple's library has no std::jthread
+  threads.reserve(n);
+  for (std::size_t i = 1; i < n; ++i) {
+    try {
+      threads.emplace_back(run, i);
+    } catch (...) {
+      run(i);  // the system cannot create more threads
     }
-    run(0);
   }
+  run(0);
+  for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& failure : failures) {
     if (failure) std::rethrow_exception(failure);
   }
