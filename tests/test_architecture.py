@@ -64,7 +64,7 @@ PYTHON_ROOMS = [
 
 # At most this many lines in a room: `git ls-files ROOM | xargs cat | wc -l`.
 LINES = {
-    "src/cpp/base": 805,
+    "src/cpp/base": 804,
     "src/cpp/batch": 1898,
     "src/cpp/bindings": 4523,
     "src/cpp/crc32c": 1058,
