@@ -129,10 +129,7 @@ bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
     Field entry;
     if (!progress->find_field(next, kTagOne, &entry)) return false;
     next = entry.end;
-    if (entry.size() >= kLargeBytes && read_large(entry, progress)) {
-      if (progress->has_failed) return false;
-      continue;
-    }
+    if (entry.size() >= kLargeBytes && read_large(entry, progress)) continue;
     progress->copy_up_to(entry.end);
     Bytes key, feature;
     if (!find_plain_entry({copy + entry.begin, entry.size()}, &key, &feature)) {
@@ -151,7 +148,8 @@ bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
       load_le<std::uint32_t>(copy + end) != crc32c_mask(progress->crc)) {
     return false;
   }
-  return lookup_.fill_missing(progress->row, *decoder, progress->batch);
+  return !progress->has_failed &&
+         lookup_.fill_missing(progress->row, *decoder, progress->batch);
 }
 
 // Reads an entry of one large value that needs no conversion, or that no column reads.
@@ -177,16 +175,9 @@ bool MappedPath::read_large(const Field& entry, Progress* progress) {
       !progress->find_field(list.begin, kTagOne, &value)) {
     return false;
   }
-  if (wanted.form == EntryForm::kList) {
-    if (!wanted.spec->holds_strings() || wanted.spec->n_values != 1 ||
-        wanted.spec->truncate || wanted.spec->length || value.size() < kLargeBytes) {
-      return false;
-    }
-    lookup_.mark(column);
-    progress->has_failed = !read_strings(list, column, progress);
-    return true;
+  if (value.end != entry.end) [[unlikely]] {
+    return read_strings(list, column, progress);
   }
-  if (value.end != entry.end) return false;
   BatchBuilder* const batch = progress->batch;
   const bool is_string = wanted.form == EntryForm::kString;
   if (!is_string &&
@@ -199,26 +190,35 @@ bool MappedPath::read_large(const Field& entry, Progress* progress) {
   return true;
 }
 
-// Reads the strings of a list, and delivers those that are needed. False if the list does
-// not have the plain form; some strings may have been delivered.
+// Reads a list of large strings, and delivers those that are needed. False, without any
+// effect, for any other list. May set `progress->has_failed`, after an effect.
 bool MappedPath::read_strings(const Field& list, std::uint32_t column,
                               Progress* progress) {
+  const ColumnSpec& spec = *lookup_.columns[column].spec;
+  Field string;
+  if (lookup_.columns[column].form != EntryForm::kList || !spec.holds_strings() ||
+      spec.n_values != 1 || spec.truncate || spec.length ||
+      !progress->find_field(list.begin, kTagOne, &string) ||
+      string.size() < kLargeBytes) {
+    return false;
+  }
+  lookup_.mark(column);
   BatchBuilder* const batch = progress->batch;
   // Of a list of any size: the last string may be needed in place of later ones.
   const auto [begin, end] = batch->needed_items(column, kMaxStrings);
   std::size_t n = 0;
   for (std::size_t next = list.begin; next != list.end; ++n) {
-    Field string;
     progress->copy_up_to(next + kStringHeaderBytes);
     if (!progress->find_field(next, kTagOne, &string) || string.end > list.end) {
-      return false;
+      progress->has_failed = true;
+      return true;
     }
     const bool is_needed = begin <= n && n < end;
     progress->pass(string,
                    is_needed ? batch->extend_string(column, string.size()) : nullptr);
     next = string.end;
   }
-  if (begin >= n) return false;
+  progress->has_failed = begin >= n;
   batch->end_needed_row(column, n);
   return true;
 }

@@ -97,13 +97,11 @@ std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
                                       const OnFault& on_fault) {
   reader_.start(frames, bytes);
   const bool is_watched = sources_->watch != nullptr && sources_->watch->is_open();
+  const bool has_rows = !rows.empty();
   PlaceCursor places(&frames);
   std::size_t i = 0, n_rows = 0;
   const auto next_schema = [&] {
-    const std::size_t schema = states_.size() == 1 ? 0 : schema_of(places.at(i).file);
-    if (!rows.empty())
-      states_[schema].builder.begin_record(rows[i].first, rows[i].last);
-    return schema;
+    return states_.size() == 1 ? 0 : schema_of(places.at(i).file);
   };
   // `record` is empty if it could not be read.
   const auto end_record = [&](SchemaState* state, const Fault& fault, Bytes record) {
@@ -111,8 +109,6 @@ std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
     if (fault) [[unlikely]] {
       const Place place = places.at(i);
       has_row = on_fault(i, place, error_of(*state, place, fault, record), state);
-    } else if (!rows.empty()) {
-      state->builder.trim_lists(state->n_filled);
     }
     if (has_row) end_row(state, n_rows++);
     ++i;
@@ -122,7 +118,9 @@ std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
         is_watched ? Bytes() : reader_.next_mapped(MappedPath::kMinFrameBytes);
     if (!frame.empty()) {
       SchemaState& state = states_[next_schema()];
+      if (has_rows) state.builder.begin_record(rows[i].first, rows[i].last);
       if (state.decoder.decode_mapped(frame, state.n_filled, &state.builder)) {
+        if (has_rows) state.builder.trim_lists(state.n_filled);
         reader_.skip_mapped();
         end_record(&state, {}, {});
         continue;
@@ -133,8 +131,7 @@ std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
       end_record(&states_[next_schema()], fault, {});
     }
     while (!block.empty()) {
-      if (states_.size() == 1 && !is_watched && rows.empty() &&
-          block.lengths.size() > 1) {
+      if (states_.size() == 1 && !is_watched && !has_rows && block.lengths.size() > 1) {
         SchemaState& state = states_.front();
         VerifiedBlock rest = block;
         const BytesWithSlack first(rest.pop()), second(rest.pop());
@@ -147,7 +144,10 @@ std::size_t BatchDecoder::decode_rows(const FrameRuns& frames,
       }
       const Bytes record = block.pop();
       const std::size_t schema = next_schema();
+      BatchBuilder& builder = states_[schema].builder;
+      if (has_rows) builder.begin_record(rows[i].first, rows[i].last);
       Fault fault = decode_record(record, is_watched, schema);
+      if (has_rows && !fault) builder.trim_lists(states_[schema].n_filled);
       if (fault) fault.offset += places.at(i).frame.payload();
       end_record(&states_[schema], fault, record);
     }

@@ -72,11 +72,6 @@ std::vector<Catalog::Entry> Catalog::find_all(
   return entries;
 }
 
-Place Catalog::place(const Entry& entry) const {
-  const Frame frame = (*indexes_)[entry.file].frame(entry.record);
-  return {entry.file, entry.record, frame, indexes_.get()};
-}
-
 Place Catalog::locate(std::uint64_t number) const { return place(find(number)); }
 
 void Catalog::locate(std::span<const std::uint64_t> numbers, FrameRuns* frames) const {

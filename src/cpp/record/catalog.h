@@ -73,7 +73,10 @@ class Catalog {
   }
   Entry find(std::uint64_t number, std::size_t file = 0) const;
   std::vector<Entry> find_all(std::span<const std::uint64_t> numbers) const;
-  Place place(const Entry& entry) const;
+  Place place(const Entry& entry) const {
+    const Frame frame = (*indexes_)[entry.file].frame(entry.record);
+    return {entry.file, entry.record, frame, indexes_.get()};
+  }
 
   std::shared_ptr<const Indexes> indexes_;
   std::vector<Piece> pieces_;
