@@ -72,7 +72,7 @@ LINES = {
     "src/cpp/encode": 834,
     "src/cpp/file": 2254,
     "src/cpp/loader": 2692,
-    "src/cpp/record": 3960,
+    "src/cpp/record": 3958,
     "src/cpp/survey": 1162,
     "src/cpp/wire": 2206,
     "src/fastrec": 3631,
