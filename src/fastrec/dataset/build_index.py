@@ -53,9 +53,9 @@ def build_index(
         files: `fastrec.open` uses the index of a file that has the same name and size,
         if sampled records match.
     steps : str, optional
-        Also count the values of this list in each record, for `Dataset.steps` of a
-        dataset of the same files: the column must be one of its windows. Reads the files
-        once, unless the counts exist.
+        Also count the values of this list in each record, for `Dataset.steps` of the
+        same files: the column must be the first of its windows that has numbers. Reads
+        the files once, unless the counts exist.
     rank, world_size : int
         Divide the files among machines: this machine indexes file `rank` and every
         `world_size`-th file after it.

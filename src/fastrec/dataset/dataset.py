@@ -612,9 +612,9 @@ class Dataset:
         records. A batch reads and decodes each of its records once, and decodes only the
         images of its windows.
 
-        The steps of all records are counted when a dataset first needs them: this reads
-        the files once, and keeps the counts with the index. ``fastrec index --steps``
-        does so ahead of time.
+        This call counts the steps of all records in the first window of numbers, or else
+        in the first window: it reads the files once, and keeps the counts with the index.
+        ``fastrec index --steps`` counts ahead of time.
 
         Parameters
         ----------
