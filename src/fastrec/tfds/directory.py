@@ -169,7 +169,9 @@ class TfdsDirectory:
                 f"{path} --out_file_format=tfrecord --out_path=NEW"
             )
         if not any(sum(lengths) for _, lengths, _ in splits):
-            raise ValueError(f"cannot read {path!r}: {INFO} has no shard lengths")
+            raise ValueError(
+                f"cannot read {path!r}: {INFO} lists no split with shard lengths"
+            )
         return cls(
             folder,
             str(info.get("name", "")),
