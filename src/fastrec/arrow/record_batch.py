@@ -13,6 +13,7 @@ Source: Apache Arrow, "Columnar format" and "The Arrow C data interface".
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -211,11 +212,8 @@ def _array(column: Any, is_text: bool) -> tuple[Field, Values]:
         splits = np.ascontiguousarray(column.row_splits, np.int64)
         field = Field("", "+L", children=(item._replace(name="item"),))
         return field, Values(len(column), 0, (None, splits), (inside,))
-    field, values = (
-        _strings(column, is_text)
-        if isinstance(column, BytesArray)
-        else _numbers(column)
-    )
+    is_bytes = isinstance(column, BytesArray)
+    field, values = _strings(column, is_text) if is_bytes else _numbers(column)
     shape = column.shape
     for axis in range(len(shape) - 1, 0, -1):
         field = Field("", f"+w:{shape[axis]}", children=(field._replace(name="item"),))
@@ -258,26 +256,20 @@ def _check_text(column: Any) -> None:
         reason = "text columns must be byte strings"
         raise SchemaError(reason)
     offsets, data = strings.offsets, strings.data
-    first, end = int(offsets[0]), int(offsets[-1])
-    if first == end or data[first:end].max() < 0x80:
+    joined, begins = strings._joined(), offsets[:-1][np.diff(offsets) > 0]
+    if not len(begins) or joined.max() < 0x80:
         return
-    bad = end
-    try:
-        str(data[first:end].data, "utf-8")  # all strings joined
-    except UnicodeDecodeError as error:
-        bad = first + error.start
-    # Before `bad`, the only possible error is a character split between two strings.
-    begins = offsets[(offsets > first) & (offsets < bad)]
-    cut = begins[data[begins] & 0xC0 == 0x80]
-    bad = int(cut[0]) - 1 if len(cut) else bad
-    if bad == end:
-        return
-    i = int(np.searchsorted(offsets, bad, "right")) - 1
-    try:
-        str(data[offsets[i] : offsets[i + 1]].data, "utf-8")
-    except UnicodeDecodeError as error:
-        reason = f"a value is not UTF-8 text ({error.reason}); remove it from text="
-        raise SchemaError(reason, record=_row_of(i, column)) from error
+    with contextlib.suppress(UnicodeDecodeError):
+        str(joined.data, "utf-8")
+        # No string may begin within a character.
+        if not (data[begins] & 0xC0 == 0x80).any():
+            return
+    for i in range(strings.size):
+        try:
+            str(data[offsets[i] : offsets[i + 1]].data, "utf-8")
+        except UnicodeDecodeError as error:
+            reason = f"a value is not UTF-8 text ({error.reason}); remove it from text="
+            raise SchemaError(reason, record=_row_of(i, column)) from error
 
 
 def _row_of(value: int, column: Any) -> int:
