@@ -57,10 +57,8 @@ class ShortRow(dict[str, Any]):
         return "{" + ",\n ".join(items) + "}"
 
     def _repr_html_(self) -> str:
-        return table(
-            ["column", "value"],
-            [[as_text(name), value] for name, value in self.items()],
-        )
+        rows = [[as_text(name), value] for name, value in self.items()]
+        return table(["column", "value"], rows)
 
 
 def abridged(value: bytes) -> str:

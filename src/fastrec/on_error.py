@@ -100,11 +100,7 @@ class Report:
     @property
     def bytes_lost(self) -> int:
         """Number of skipped bytes in the regions whose end is known."""
-        return sum(
-            region.end - region.begin
-            for region in self.regions
-            if region.end is not None
-        )
+        return sum(r.end - r.begin for r in self.regions if r.end is not None)
 
     def __len__(self) -> int:
         return len(self.regions)

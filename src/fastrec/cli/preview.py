@@ -43,10 +43,8 @@ def aligned(texts: Mapping[Any, str]) -> list[str]:
     """Return one line for each name and text in `texts`, with the texts aligned."""
     names = [printable(name) for name in texts]
     width = min(max(map(len, names), default=0), _MAX_NAME_WIDTH)
-    return [
-        f"{name:<{width}}  {text}"
-        for name, text in zip(names, texts.values(), strict=True)
-    ]
+    pairs = zip(names, texts.values(), strict=True)
+    return [f"{name:<{width}}  {text}" for name, text in pairs]
 
 
 def _preview_bytes(data: bytes) -> str:

@@ -890,10 +890,8 @@ class Dataset:
                 )
             _, strata = np.unique(values, return_inverse=True)
             part_of = divided_strata(strata, fractions, seed)
-        return tuple(
-            self.select(np.flatnonzero(part_of == part))
-            for part in range(len(fractions))
-        )
+        parts = range(len(fractions))
+        return tuple(self.select(np.flatnonzero(part_of == part)) for part in parts)
 
     def shard(self, *, num_shards: int, index: int) -> Dataset:
         """Return shard `index` of `num_shards` contiguous shards.

@@ -143,11 +143,8 @@ class SerializedTensor(Spec):
 
 def tensor_text(number: int, shape: tuple[int, ...]) -> str:
     """Return a SerializedTensor spec as text; `number` is a DataType, or 0 for any."""
-    return (
-        f"fr.SerializedTensor({shape}, {_NAMES[number]!r})"
-        if number
-        else "fr.SerializedTensor()"
-    )
+    arguments = f"{shape}, {_NAMES[number]!r}" if number else ""
+    return f"fr.SerializedTensor({arguments})"
 
 
 def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8]:

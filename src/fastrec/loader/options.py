@@ -88,16 +88,10 @@ class LoaderOptions:
         given: Mapping[str, Any],
     ) -> LoaderOptions:
         """Validate `given`, the arguments of `Dataset.loader`; return the options."""
-        planner = Planner(
-            source,
-            given["batch_size"],
-            given["global_batch_size"],
-            given["batches"],
-            given["shuffle"],
-            given["drop_last"],
-            given["pad_last"],
-            first_rank(given["rank"], given["world_size"]),
-        )
+        names = ("batch_size", "global_batch_size", "batches", "shuffle", "drop_last")
+        planned = [given[name] for name in (*names, "pad_last")]
+        planned.append(first_rank(given["rank"], given["world_size"]))
+        planner = Planner(source, *planned)
 
         def number(name: str, default: int | None, maximum: int) -> Any:
             value = given[name]
@@ -137,12 +131,8 @@ class LoaderOptions:
     def has_transforms(self) -> bool:
         """Whether batches are transformed, or images or stored arrays are decoded."""
         source = self.source
-        return bool(
-            self.transforms
-            or source.transforms
-            or source.is_decoding
-            or source.is_keeping
-        )
+        is_changed = source.is_decoding or source.is_keeping
+        return bool(is_changed or self.transforms or source.transforms)
 
     @property
     def n_transforming(self) -> int:

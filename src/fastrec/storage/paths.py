@@ -323,11 +323,8 @@ def _unique_entries(found: Iterable[tuple[str, os.DirEntry[str]]]) -> list[str]:
             continue
         same = first.setdefault((status.st_dev, status.st_ino), path)
         if same != path:
-            _log.warning(
-                "skipping %s, which is the same file as %s",
-                printable(path),
-                printable(same),
-            )
+            names = printable(path), printable(same)
+            _log.warning("skipping %s, which is the same file as %s", *names)
     return list(first.values())
 
 

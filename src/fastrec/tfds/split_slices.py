@@ -37,11 +37,8 @@ def pieces_of(split: str, lengths: Mapping[str, Sequence[int]]) -> list[Piece]:
     given: object = split
     if not isinstance(given, str):
         raise TypeError(f"split must be a str such as {_EXAMPLES}, got {split!r}")
-    pieces = [
-        piece
-        for term in re.split(r"\s*\+\s*", split)
-        for piece in _pieces(term, split, lengths)
-    ]
+    terms = re.split(r"\s*\+\s*", split)
+    pieces = [piece for term in terms for piece in _pieces(term, split, lengths)]
     if not pieces:
         counts = ", ".join(f"{name!r} has {sum(n):,}" for name, n in lengths.items())
         raise ValueError(f"split {split!r} selects no records; {counts}")

@@ -82,11 +82,8 @@ class ShardNames:
             path = self.name(0, None)
             return [path] if exists(path) else []
         directory, pattern = os.path.split(self._pattern)
-        names = (
-            _listed(directory)
-            if self._remote is None
-            else names_below(self._remote, directory)
-        )
+        remote = self._remote
+        names = _listed(directory) if remote is None else names_below(remote, directory)
         parts = list(string.Formatter().parse(pattern))
         expression = "".join(
             re.escape(text) + (r"(\d+)" if field else "") for text, field, _, _ in parts
