@@ -178,5 +178,5 @@ def _error(
         f"the record must have {max(n_expected, 0)} steps, as were counted, got {n_first} "
         f"in {first!r}: its lists differ, or the file changed; open the dataset again",
         *(path, record, begin),
-        code="n_steps",
+        code="file_changed",
     )
