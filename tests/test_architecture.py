@@ -85,14 +85,14 @@ LINES = {
     "src/fastrec/example": 1060,
     "src/fastrec/features": 3093,
     "src/fastrec/kept": 724,
-    "src/fastrec/loader": 3861,
+    "src/fastrec/loader": 3853,
     "src/fastrec/ray": 994,
     "src/fastrec/rewrite": 717,
-    "src/fastrec/sources": 1586,
+    "src/fastrec/sources": 1588,
     "src/fastrec/storage": 4146,
     "src/fastrec/tfds": 753,
     "src/fastrec/torch": 1482,
-    "src/fastrec/transforms": 1495,
+    "src/fastrec/transforms": 1499,
     "src/fastrec/writer": 1410,
 }
 

@@ -99,7 +99,7 @@ class Steps:
 
     def _reaching(self, name: Any, schema: Schema) -> Spec:
         """Return a spec that reads only the items in the windows of some rows."""
-        spec = copy.copy(unpadded(schema, name))
+        spec = copy.copy(_unpadded(schema, name))
         offsets = np.atleast_1d(self.windows[name])
         reach = (self.first, self.every, int(offsets.min()), int(offsets.max()))
         if _is_list(schema, name):
@@ -215,7 +215,7 @@ def _is_list(schema: Schema, name: Any) -> bool:
     return schema._is_list(name) or layouts[0] in ("ragged", "padded")
 
 
-def unpadded(schema: Schema, name: Any) -> Spec:
+def _unpadded(schema: Schema, name: Any) -> Spec:
     """Return a spec that reads a padded list as a RaggedArray."""
     spec = schema[name]
     if isinstance(spec, FixedLenSequence):

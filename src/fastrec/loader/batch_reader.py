@@ -85,7 +85,7 @@ class ReadBatch:
         self._reader = reader
         self.unreadable: list[SkippedRow] = []
         self.n_kept = 0
-        self.n_read = _n_valid(info)  # rows whose record can be read
+        self.n_read = info._n_valid  # rows whose record can be read
         if reader.kept is None:
             self.batch, self.raised = reader.collator(*self._decoded(info))
             return
@@ -157,14 +157,10 @@ class ReadBatch:
             )
         if unreadable:
             self.unreadable += unreadable_rows(unreadable)
-            rows, n_valid = [span.row for span in unreadable], _n_valid(info)
+            rows, n_valid = [span.row for span in unreadable], info._n_valid
             info = info._without(rows, masks=reader.policy == "mask")
-            self.n_read -= n_valid - _n_valid(info)
+            self.n_read -= n_valid - info._n_valid
         return parts, info
-
-
-def _n_valid(info: BatchInfo) -> int:
-    return int(np.count_nonzero(info.positions >= 0))
 
 
 class _Steps:

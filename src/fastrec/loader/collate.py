@@ -95,11 +95,7 @@ class Collator:
         self._on_error = on_error
         self._on_unreadable = on_unreadable
         self._decoders = [
-            DecodeStrings(
-                reading.schema,
-                source.files.limits,
-                reading.steps,
-            )
+            DecodeStrings(reading.schema, source.files.limits, reading.steps)
             if reading.schema._encoded
             else None
             for reading in self._readings

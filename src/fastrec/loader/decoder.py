@@ -196,7 +196,7 @@ class BatchDecoder:
                 info = info._without([span.row for span in unreadable], masks=masks)
             if info.steps is not None:
                 n_rows = len(info.positions)
-                n_records = int(np.count_nonzero(info.positions >= 0))
+                n_records = info._n_valid
                 places = info._places
         self.last_bytes = n_bytes + self._collator.decoded_bytes(parts, n_rows)
         return Delivered({}, step, n_records, n_bytes, skipped, places), parts, info

@@ -412,8 +412,10 @@ class Source:
         """Return the number of records, or None if files must be read to count them."""
         if self.pieces is not None:
             return sum(map(len, self.pieces))
-        if self.is_mixed or self.has_steps:
-            return None if self.is_mixed else self.n_numbered
+        if self.is_mixed:
+            return None
+        if self.has_steps:
+            return self.n_numbered
         n_listed = self._n_exactly_listed()
         return self.files.n_known_records() if n_listed is None else n_listed
 

@@ -114,6 +114,18 @@ class BatchInfo:
     # Failed rows and their errors, added by per-row transforms; None lets them raise.
     _failed: list[tuple[int, Exception]] | None = field(default=None, repr=False)
 
+    @property
+    def _n_valid(self) -> int:
+        """The number of rows that are not padding or masked."""
+        return int(np.count_nonzero(self.positions >= 0))
+
+    def _place_of(self, row: int) -> tuple[str | None, int, int | None]:
+        """Return the file, record and byte of a row; without places, only its number."""
+        if self._places is None:
+            return None, row, None
+        file, record, begin, _ = self._places.numbers[row].tolist()
+        return self._places.files[file], record, begin
+
     def rng(self, i: int) -> np.random.Generator:
         """Return the random generator of row `i` of the batch.
 

@@ -239,12 +239,8 @@ def _located(error: Error, column: _Column, i: int, info: BatchInfo, row: int) -
         i = item
     place += "feature list" if column.is_feature_list else "feature"
     feature = column.key.decode(errors="backslashreplace")
-    path, record, begin = None, row, None
-    if info._places is not None:
-        file, record, begin, _ = info._places.numbers[row].tolist()
-        path = info._places.files[file]
     reason = f"{place} {feature!r} {error.reason}"
-    return type(error)(reason, path, record, begin, feature, code=error.code)
+    return type(error)(reason, *info._place_of(row), feature, code=error.code)
 
 
 def _decode_equal_sizes(

@@ -162,21 +162,17 @@ def _error(
     (first, n_first), *others = [
         (name, int(column.lengths[at])) for name, column in lists.items()
     ]
-    path, record, begin = None, row, None
-    if info._places is not None:
-        file, record, begin, _ = info._places.numbers[row].tolist()
-        path = info._places.files[file]
     for name, n in others:
         if n != n_first:
             return SchemaError(
                 f"columns of windows must have the same number of steps, got {n_first} "
                 f"in {first!r} and {n} in {name!r}",
-                *(path, record, begin),
+                *info._place_of(row),
                 code="n_steps",
             )
     return CorruptionError(
         f"the record must have {max(n_expected, 0)} steps, as were counted, got {n_first} "
         f"in {first!r}: its lists differ, or the file changed; open the dataset again",
-        *(path, record, begin),
+        *info._place_of(row),
         code="file_changed",
     )
