@@ -305,6 +305,19 @@ def report(rows: list[dict[str, Any]]) -> None:
         )
 
 
+def add_run_options(parser: argparse.ArgumentParser, n_rounds: int) -> None:
+    """Add the options of a run; `n_rounds` is the default."""
+    parser.add_argument("--rounds", type=int, default=n_rounds)
+    parser.add_argument("--quick", action="store_true", help="few rows, one round")
+    parser.add_argument("--json", type=Path)
+
+
+def save(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    """Write the rows of the table to the file of ``--json``, if any."""
+    if options.json:
+        options.json.write_text(json.dumps({"quick": options.quick, "rows": rows}))
+
+
 def main() -> None:
     """Parse the arguments, generate the images and print the table."""
     if "--worker" in sys.argv:
@@ -317,15 +330,13 @@ def main() -> None:
     parser.add_argument("--fits", nargs="+", default=["exact", "resize", "antialias"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
         "--python",
         nargs="*",
         default=[],
         help="the interpreter of a peer: dali=envs/dali/bin/python",
     )
-    parser.add_argument("--quick", action="store_true", help="few images, one round")
-    parser.add_argument("--json", type=Path)
+    add_run_options(parser, n_rounds=7)
     options = parser.parse_args()
     n_images, n_rounds = (64, 1) if options.quick else (1024, options.rounds)
     pythons = dict(item.split("=", 1) for item in options.python)
@@ -346,8 +357,7 @@ def main() -> None:
                 report(found)
                 check(found)
                 rows += found
-    if options.json:
-        options.json.write_text(json.dumps({"quick": options.quick, "rows": rows}))
+    save(options, rows)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from images import BATCH_SIZE, SIDE, Worker, generate
+from images import BATCH_SIZE, SIDE, Worker, add_run_options, generate, save
 
 __all__: list[str] = []
 
@@ -217,12 +217,10 @@ def main() -> None:
         "--rows", nargs="+", choices=["jpeg", "table"], default=["jpeg", "table"]
     )
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--tf", metavar="PYTHON", help="an interpreter with TensorFlow, to compare with"
     )
-    parser.add_argument("--quick", action="store_true", help="few rows, one round")
-    parser.add_argument("--json", type=Path)
+    add_run_options(parser, n_rounds=5)
     options = parser.parse_args()
     n_images, n_rounds = (64, 1) if options.quick else (1024, options.rounds)
     sizes = {"jpeg": n_images, "table": 100 * n_images}
@@ -240,8 +238,7 @@ def main() -> None:
             found = list(measured(ways, path, n_threads, sizes[name], n_rounds))
             report(found)
             rows += found
-    if options.json:
-        options.json.write_text(json.dumps({"quick": options.quick, "rows": rows}))
+    save(options, rows)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from images import Worker, photograph
+from images import Worker, add_run_options, photograph, save
 from worker import megabytes
 
 __all__: list[str] = []
@@ -278,12 +278,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("build/step-data"))
     parser.add_argument("--rows", nargs="+", choices=WAYS, default=[*WAYS])
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--tf", metavar="PYTHON", help="an interpreter with TensorFlow, to compare with"
     )
-    parser.add_argument("--quick", action="store_true", help="few rows, one round")
-    parser.add_argument("--json", type=Path)
+    add_run_options(parser, n_rounds=5)
     options = parser.parse_args()
     n_episodes, n_rounds = (8, 1) if options.quick else (200, options.rounds)
     paths = generate(options.data, n_episodes)
@@ -311,8 +309,7 @@ def main() -> None:
             report(found)
             check(found)
             rows += found
-    if options.json:
-        options.json.write_text(json.dumps({"quick": options.quick, "rows": rows}))
+    save(options, rows)
 
 
 if __name__ == "__main__":
